@@ -1,5 +1,6 @@
 """`train` in the process of a test, and jobs as it knows them."""
 
+import io
 import sys
 from typing import Any
 
@@ -7,6 +8,13 @@ import pytest
 
 from trainyard.client import cli
 from trainyard.client.job_server import Job, Status
+
+
+class Terminal(io.StringIO):
+    """What a command reads or writes, as a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Train:

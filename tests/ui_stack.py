@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pytest
 import ray
 import requests
 
@@ -245,6 +246,18 @@ def write_outputs(path: Path, address: str, store: Path) -> Path:
     path.touch(mode=0o600)
     path.write_text(json.dumps(outputs_of(address, store)))
     return path
+
+
+@contextmanager
+def up(
+    head: Head, folder: Path, store: Path, chosen: pytest.MonkeyPatch | None = None
+) -> Iterator[Path]:
+    """Serves a head; yields the file of its stack's outputs, which `train` uses if it is chosen."""
+    with serving(head) as address:
+        file = write_outputs(folder / "outputs.json", address, store)
+        if chosen is not None:
+            chosen.setenv("TRAINYARD_OUTPUTS", str(file))
+        yield file
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.client import Terminal
 from tests.growth import growth
 from tests.hostile import HARM, LINK, TITLE
 from trainyard.access.terminal import COLOUR, CONTROL, clean, print_json
@@ -14,11 +15,6 @@ from trainyard.client.log_writer import CLEAR_LINE, LogWriter, bar
 from trainyard.report import progress
 
 PREFIX = "(RayTrainWorker pid=7) "
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def record(done, text="epoch 1/2", total=4):

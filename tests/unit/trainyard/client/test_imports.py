@@ -11,20 +11,9 @@ from trainyard.client import extras
 from trainyard.tracking.runs import Run
 
 SLOW = {
-    *("aiohttp", "asyncssh", "boto3", "botocore", "cryptography", "httpx", "matplotlib", "minio"),
-    *(
-        "asyncio",
-        "numpy",
-        "pandas",
-        "psutil",
-        "pyarrow",
-        "pydantic",
-        "ray",
-        "requests",
-        "rich",
-        "torch",
-    ),
-    *("urllib3", "yaml"),
+    *("aiohttp", "asyncio", "asyncssh", "boto3", "botocore", "cryptography", "httpx", "matplotlib"),
+    *("minio", "numpy", "pandas", "psutil", "pyarrow", "pydantic", "ray", "requests", "rich"),
+    *("torch", "urllib3", "yaml"),
 }
 # Needed to reach the head, whose answers are JSON, or the bucket.
 HTTP = {"urllib3"}

@@ -65,9 +65,7 @@ def store(tmp_path) -> Path:
 @pytest.fixture
 def train(head, store, tmp_path, monkeypatch) -> Iterator[Train]:
     """Run a command that must succeed; returns its output."""
-    with ui_stack.serving(head) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
-        monkeypatch.setenv("TRAINYARD_OUTPUTS", str(file))
+    with ui_stack.up(head, tmp_path, store, monkeypatch):
 
         def run(*arguments: str) -> str:
             result = CliRunner().invoke(app, arguments)

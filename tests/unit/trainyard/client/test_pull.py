@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from tests.client import Terminal
 from trainyard.client import cli, store
 from trainyard.client.commands import pull
 from trainyard.client.dashboard import UnreachableError
@@ -456,11 +457,6 @@ def test_a_head_that_stays_away_ends_the_following(place, home):
     server = Jobs(*[UnreachableError("refused")] * 9, then=lambda _: None)
     with pytest.raises(ClientError, match=r"lost the job server for 0 s \(refused\)"):
         pull._follow(server, "first", Transfer(place, "first", home), print, 0)
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def test_a_terminal_has_a_bar_and_a_file_has_lines(monkeypatch):

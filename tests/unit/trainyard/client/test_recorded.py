@@ -53,9 +53,7 @@ def listed(train: Train, *options: str) -> list[tuple[str, str, str]]:
 
 def test_a_new_head_lists_the_jobs_of_the_one_before(results, tmp_path, monkeypatch, train):
     head = ui_stack.Head([ui_stack.job(1)])
-    with ui_stack.serving(head) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
-        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+    with ui_stack.up(head, tmp_path, results, monkeypatch):
         [(known, *_)] = listed(train)
         (results / "lists").mkdir()
         (results / "lists/jobs.jsonl").write_bytes(run_folder.lines([JOB | {"job": known}]))
@@ -123,9 +121,7 @@ def test_the_lines_from_a_time_on_are_shown(results, tmp_path, monkeypatch, trai
     job["metadata"] |= {"run": "live", "attempt": "2"}
     head = ui_stack.Head([job])
     head.log = "old\nnew\nnewer\n"
-    with ui_stack.serving(head) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
-        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+    with ui_stack.up(head, tmp_path, results, monkeypatch):
         assert train("logs", "live", "--since", "1h") == 1
         assert "is not in" in train.err
         (results / "live/logs").mkdir(parents=True)
@@ -155,9 +151,7 @@ def test_the_log_of_a_service_has_its_replicas_lines(results, tmp_path, monkeypa
     deployed["metadata"]["run"] = "serve-trial"
     head = ui_stack.Head([deployed])
     head.log = "service trial is ready\n"
-    with ui_stack.serving(head) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
-        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+    with ui_stack.up(head, tmp_path, results, monkeypatch) as file:
         assert train("logs", "trial") == 0, train.err
         assert train.out == f"{head.log}(replica-b2) trial answers\n(replica-b2) ends\n"
         file.write_text(json.dumps(json.loads(file.read_text()) | {"storageUrl": "s9://x"}))
@@ -205,9 +199,7 @@ def test_a_service_is_followed_until_it_is_withdrawn(results, tmp_path, monkeypa
         monkeypatch.setattr(job_log, "time", clock)
         return train("logs", *(options or ("trial",)), "-f")
 
-    with ui_stack.serving(head) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, results)
-        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+    with ui_stack.up(head, tmp_path, results, monkeypatch):
         assert follow() == 0, train.err  # its job, as nothing is served
         assert train.out.startswith(head.log)
         place.write(f"{SERVICES}/trial", b"{}")

@@ -5,56 +5,25 @@ import json
 import pytest
 
 from tests import ui_stack
-from trainyard.client import outputs as contract
 
+KEYS = ("day", "job", "user", "run", "gpuHours", "cpuHours", "cost")
 SHARES = [
-    {
-        "day": "2026-11-01",
-        "job": "a",
-        "user": "eva",
-        "run": "first",
-        "gpuHours": 2.0,
-        "cpuHours": 4.0,
-        "cost": 5.0,
-    },
-    {
-        "day": "2026-11-02",
-        "job": "a",
-        "user": "eva",
-        "run": "first",
-        "gpuHours": 1.0,
-        "cpuHours": 2.0,
-        "cost": 2.5,
-    },
-    {
-        "day": "2026-11-02",
-        "job": "b",
-        "user": "max",
-        "run": "",
-        "gpuHours": 0.0,
-        "cpuHours": 8.0,
-        "cost": 8.0,
-    },
-    {
-        "day": "2026-11-02",
-        "job": "",
-        "user": "",
-        "run": "",
-        "gpuHours": 0.0,
-        "cpuHours": 0.0,
-        "cost": 20.0,
-    },
+    ("2026-11-01", "a", "eva", "first", 2.0, 4.0, 5.0),
+    ("2026-11-02", "a", "eva", "first", 1.0, 2.0, 2.5),
+    ("2026-11-02", "b", "max", "", 0.0, 8.0, 8.0),
+    ("2026-11-02", "", "", "", 0.0, 0.0, 20.0),
 ]
-
-ACCOUNT = {"shares": SHARES, "month": 27.5, "budget": 500}
+ACCOUNT = {
+    "shares": [dict(zip(KEYS, share, strict=True)) for share in SHARES],
+    "month": 27.5,
+    "budget": 500,
+}
 
 
 @pytest.fixture
 def head(tmp_path, monkeypatch):
     found = ui_stack.Head([])
-    with ui_stack.serving(found) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")
-        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+    with ui_stack.up(found, tmp_path, tmp_path / "store", monkeypatch):
         yield found
 
 

@@ -1,20 +1,14 @@
 """`train rm`: what it deletes, and when it refuses."""
 
-import io
 import sys
 
 import pytest
 
 from tests import ui_stack
+from tests.client import Terminal
 from trainyard.client import claims
-from trainyard.client import outputs as contract
 from trainyard.client.store import StackFolder
 from trainyard.tracking import run_folder
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 @pytest.fixture
@@ -28,9 +22,7 @@ def results(tmp_path, monkeypatch):
             (folder / other).parent.mkdir(parents=True, exist_ok=True)
             (folder / other).write_text("{}")
     head = ui_stack.Head([ui_stack.job(1), ui_stack.job(2, "RUNNING")])
-    with ui_stack.serving(head) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, folder)
-        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
+    with ui_stack.up(head, tmp_path, folder, monkeypatch):
         yield folder
 
 

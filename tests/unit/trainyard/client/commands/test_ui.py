@@ -26,8 +26,7 @@ def test_a_port_that_is_taken_is_one_message():
 
 @pytest.mark.parametrize("follows", [False, True])
 def test_ctrl_c_ends_it_while_a_log_is_followed(tmp_path, head_running, follows):
-    with ui_stack.serving(head_running) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")
+    with ui_stack.up(head_running, tmp_path, tmp_path / "store") as file:
         words = ("ui", "--no-open", "--port", "0", "--outputs", str(file))
         served = subprocess.Popen(
             [sys.executable, "-m", "trainyard.client", *words],
@@ -67,32 +66,33 @@ done.with_suffix(".new").rename(done)
 def test_other_users_see_a_path_and_no_key(tmp_path, head_running):
     script, seen = tmp_path / "browser.py", tmp_path / "browser.json"
     script.write_text(BROWSER)
-    with ui_stack.serving(head_running) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, tmp_path / "store")
-        with subprocess.Popen(
+    with (
+        ui_stack.up(head_running, tmp_path, tmp_path / "store") as file,
+        subprocess.Popen(
             [sys.executable, "-m", "trainyard.client", "ui", "--port=0", f"--outputs={file}"],
             env=os.environ | {"BROWSER": f"{sys.executable} {script} %s", "TMPDIR": str(tmp_path)},
             stdout=subprocess.PIPE,
             text=True,
-        ) as served:
-            try:
-                assert served.stdout is not None
-                url = served.stdout.readline().split()[1]
-                waiting.wait_for("the browser", seen.exists)
-                found = json.loads(seen.read_text())
-                assert found["modes"] == [0o600, 0o700]  # F66
-                assert f"url={url}" in found["text"]
-                [opened] = found["arguments"]
-                assert url.partition("=")[2] not in opened
-                page = Path(urlsplit(opened).path)
-                assert page.exists()
-                ui_stack.exchange_key(requests.Session(), url)
-                assert not page.exists()
-                served.terminate()
-                assert served.wait(waiting.DEADLINE_S) == 128 + signal.SIGTERM
-                assert list(tmp_path.glob("trainyard-ui-*")) == []
-            finally:
-                served.kill()
+        ) as served,
+    ):
+        try:
+            assert served.stdout is not None
+            url = served.stdout.readline().split()[1]
+            waiting.wait_for("the browser", seen.exists)
+            found = json.loads(seen.read_text())
+            assert found["modes"] == [0o600, 0o700]  # F66
+            assert f"url={url}" in found["text"]
+            [opened] = found["arguments"]
+            assert url.partition("=")[2] not in opened
+            page = Path(urlsplit(opened).path)
+            assert page.exists()
+            ui_stack.exchange_key(requests.Session(), url)
+            assert not page.exists()
+            served.terminate()
+            assert served.wait(waiting.DEADLINE_S) == 128 + signal.SIGTERM
+            assert list(tmp_path.glob("trainyard-ui-*")) == []
+        finally:
+            served.kill()
 
 
 @pytest.fixture

@@ -36,8 +36,7 @@ def answering(head, store, tmp_path, monkeypatch) -> Iterator[Callable[..., Star
     monkeypatch.chdir(tmp_path)
     for name in ("TRAINYARD_OUTPUTS", "TRAINYARD_STACK"):
         monkeypatch.delenv(name, raising=False)
-    with ui_stack.serving(head) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
+    with ui_stack.up(head, tmp_path, store) as file:
         stacks, commands = Stacks(None, file, lambda _: None), Commands(file)
         yield lambda **how: application(Answers(stacks, commands, **how))
         commands.close()

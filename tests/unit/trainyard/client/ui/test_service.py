@@ -86,14 +86,15 @@ def test_every_answer_has_the_headers_of_the_page(viewer):
 
 
 def test_it_serves_until_sigterm(head, store, tmp_path):
-    with ui_stack.serving(head) as address:
-        file = ui_stack.write_outputs(tmp_path / "outputs.json", address, store)
-        with ui_stack.service_running(file) as (url, served):
-            assert requests.get(f"{url}/api/dev/row", timeout=20).status_code == 401
-            row = requests.get(f"{url}/api/dev/row", auth=VIEWER, timeout=20).json()
-            assert row["health"] == "up"
-            served.send_signal(signal.SIGTERM)
-            out, err = served.communicate(timeout=waiting.DEADLINE_S)
+    with (
+        ui_stack.up(head, tmp_path, store) as file,
+        ui_stack.service_running(file) as (url, served),
+    ):
+        assert requests.get(f"{url}/api/dev/row", timeout=20).status_code == 401
+        row = requests.get(f"{url}/api/dev/row", auth=VIEWER, timeout=20).json()
+        assert row["health"] == "up"
+        served.send_signal(signal.SIGTERM)
+        out, err = served.communicate(timeout=waiting.DEADLINE_S)
     assert (served.returncode, out, err) == (-signal.SIGTERM, "", "")
 
 
