@@ -4,7 +4,6 @@ import io
 import json
 import socket
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from unittest.mock import Mock
 
@@ -41,9 +40,6 @@ def jobs(monkeypatch):
     monkeypatch.setattr(losses.JobServer, "jobs", lambda _: found)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     return found
-
-
-Warned = Callable[..., str]
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -17,8 +15,6 @@ from trainyard.access import outputs as names
 from trainyard.access import repository, user
 from trainyard.client import outputs
 from trainyard.client.errors import ClientError
-
-Writer = Callable[..., Path]
 
 
 def test_reads_a_file(values, outputs_file, monkeypatch):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.metadata
-import os
 import sys
 
 import pytest
@@ -58,12 +57,6 @@ def test_every_package_is_looked_at(stack, tmp_path):  # F35
         preflight.check_runtime_env(env, stack)
     with pytest.raises(ClientError, match="is not a folder"):
         preflight.check_runtime_env({"working_dir": str(tmp_path / "no"), "excludes": []}, stack)
-
-
-def test_what_is_left_out_is_said(stack, tmp_path, capsys):  # F59
-    os.mkfifo(tmp_path / "pipe")
-    preflight.check_runtime_env({"working_dir": str(tmp_path), "excludes": []}, stack)
-    assert f"not uploaded of {tmp_path}: pipe (FIFO)" in "".join(capsys.readouterr())
 
 
 def test_modules_that_ray_takes_pass(stack, tmp_path):  # F60
