@@ -1,11 +1,13 @@
 """Patches of files, a node's copy of the code, and the warm process, without a cluster."""
 
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -250,23 +252,6 @@ def test_a_run_gives_way_to_the_next_with_what_it_has_started(fork, tmp_path):
     wait_for("what the run has started to end", free)
 
 
-class Silent:
-    """A mailbox with some messages, and none after them."""
-
-    def __init__(self, *messages):
-        self.messages = list(messages)
-        self.published = []
-
-    def take(self):
-        return self.messages.pop(0) if self.messages else None
-
-    def publish(self, overlay):
-        self.published.append(patches.unpack(overlay)[1])
-
-    def clear(self):
-        pass
-
-
 @pytest.fixture
 def served(tmp_path, monkeypatch, tree):
     """Runs a session with some messages to its end; returns its orders and the mailbox."""
@@ -274,7 +259,7 @@ def served(tmp_path, monkeypatch, tree):
     def serve(*messages):
         monkeypatch.setattr(session, "LEASE_S", 0.3)
         monkeypatch.setattr(session.trees, "of_node", lambda _: tree)
-        box = Silent(*messages)
+        box = Mock(**{"take.side_effect": itertools.chain(messages, itertools.repeat(None))})
         monkeypatch.setattr(session.messages, "Mailbox", lambda _: box)
         results = tmp_path / "store" / ".dev" / "aa"
         for name, more in (("job-dev-1", "metrics.jsonl"), ("job-dev-2", "config.json")):
@@ -320,7 +305,9 @@ def test_a_message_changes_files_and_runs_again(served, tree, tmp_path):
         session.STORAGE_VARIABLE: f"{(tmp_path / 'store').as_uri()}/.dev/aa",
         session.RUN_VARIABLE: "job-dev-2",
     }
-    assert [set(each) for each in box.published] == [{"tree/job.py"}]
+    [published] = box.publish.call_args.args
+    assert {*patches.unpack(published)[1]} == {"tree/job.py"}
+    box.publish.assert_called_once()
 
 
 def test_a_session_is_a_run_with_the_records_of_its_latest_run(served, tmp_path):

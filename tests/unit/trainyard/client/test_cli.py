@@ -35,7 +35,7 @@ EPOCH = {"epoch": 0, "loss": 1.25, "valid_acc": 0.5}
         (["alexnet", "--entrypoint-resources", "4"], "is not a JSON object of amounts"),
         (["alexnet", "--on-head", "--entrypoint-num-cpus", "1"], "--on-head reserves nothing, and"),
         (["alexnet", "--runtime-env", "/nowhere"], "cannot read runtime environment /nowhere"),
-        (["alexnet", "--outputs", "/nowhere"], "cannot read outputs file /nowhere"),
+        (["alexnet", "--outputs", "/nowhere"], "cannot read outputs file /nowhere (No such"),
     ],
 )
 def test_a_fault_of_the_user_is_one_message(arguments, message, train):

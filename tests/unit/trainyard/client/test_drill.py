@@ -160,28 +160,16 @@ def test_a_store_in_a_container_is_found_by_its_stack_and_port(stack, monkeypatc
     assert container.mock_calls == [call.pause(), call.unpause(), call.restart(timeout=0)]
 
 
-class Store:
-    """Notes what is done to it."""
-
-    what = "x"
-
-    def __init__(self):
-        self.done = []
-
-    def pause(self):
-        self.done.append("pause")
-
-    def restart(self):
-        self.done.append("restart")
+STOPPED_AND_STARTED = [call.pause(), call.restart()]
 
 
 def test_the_store_is_started_again_whatever_happens(monkeypatch):
-    store = Store()
+    store = Mock(what="x")
     monkeypatch.setattr(drill_store, "BACK_S", 0.2)
     with pytest.raises(ClientError, match=r"has not come back within 0\.2 s"):  # noqa: SIM117
         with drill_store.outage(store, "http://127.0.0.1:9"):
             raise KeyError
-    assert store.done == ["pause", "restart"]
+    assert store.mock_calls == STOPPED_AND_STARTED
 
 
 @pytest.fixture
@@ -191,7 +179,7 @@ def outage(monkeypatch):
     # Tests that were started in the background ignore Ctrl-C.
     earlier = {each: signal.signal(each, signal.SIG_DFL) for each in drill_store.ENDING}
     try:
-        yield Store()
+        yield Mock(what="x")
         assert {signal.getsignal(each) for each in drill_store.ENDING} == {signal.SIG_DFL}
     finally:
         for each, handler in earlier.items():
@@ -208,31 +196,26 @@ def test_a_signal_ends_the_drill_once_the_store_is_started_again(outage, number,
     with pytest.raises(ends) as ended, drill_store.outage(outage, "") as check:  # noqa: PT012
         check()
         Finalized()
-        assert outage.done == ["pause"]
+        assert outage.mock_calls == [call.pause()]
         check()
-    assert outage.done == ["pause", "restart"]
+    assert outage.mock_calls == STOPPED_AND_STARTED
     assert f"ended by {number.name}; the object store is started" in capfd.readouterr().err
     if number is not signal.SIGINT:
         assert ended.value.code == 128 + number
 
 
 @pytest.mark.parametrize("when", ["pause", "restart"])
-def test_a_signal_while_the_store_is_stopped_or_started_does_not_come_between(  # F22
-    outage, when, monkeypatch
-):
-    step = getattr(outage, when)
-
+def test_a_signal_while_the_store_is_stopped_or_started_does_not_come_between(outage, when):  # F22
     def interrupted():
         # Another thread takes the signal, as any thread of a process may.
         with ThreadPoolExecutor(1) as other:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 other.submit(signal.raise_signal, number).result()
-        step()
 
-    monkeypatch.setattr(outage, when, interrupted)
+    getattr(outage, when).side_effect = interrupted
     with pytest.raises((SystemExit, KeyboardInterrupt)), drill_store.outage(outage, "") as check:
         check()
-    assert outage.done == ["pause", "restart"]
+    assert outage.mock_calls == STOPPED_AND_STARTED
 
 
 def test_what_the_shell_has_ignored_stays_so(outage, monkeypatch):
@@ -243,7 +226,7 @@ def test_what_the_shell_has_ignored_stays_so(outage, monkeypatch):
     try:
         with drill_store.outage(outage, ""):
             os.kill(os.getpid(), signal.SIGHUP)
-        assert outage.done == ["pause", "restart"]
+        assert outage.mock_calls == STOPPED_AND_STARTED
     finally:
         monkeypatch.undo()
         for each, handler in before.items():

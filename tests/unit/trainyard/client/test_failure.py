@@ -17,6 +17,10 @@ from tests import web
 from trainyard.client import failure
 from trainyard.client.job_server import Job, Status
 
+FAILED = "Job entrypoint command failed with exit code"
+CODE = f"{FAILED} %d, last available logs (x):\n"
+KILLED = "it was killed, probably because its node ran out of memory"
+FRAME = '  File "/tmp/mine.py", line 3, in main\n    '
 NO_ENVIRONMENT = "runtime_env setup failed: Failed to set up runtime environment"
 
 
@@ -28,14 +32,8 @@ def environment(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("index", "said"),
-    [
-        ("empty", "ERROR: No matching distribution found for no-such-package"),
-        ("nobody", "ERROR: No matching distribution found for no-such-package"),
-    ],
-)
-def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(index, said, environment):  # F30
+@pytest.mark.parametrize("index", ["empty", "nobody"])
+def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(index, environment):  # F30
     """Ray's installer against a real index without the package, and one that is not there."""
 
     async def install(url):
@@ -61,6 +59,7 @@ def test_a_package_that_is_not_to_be_had_is_said_in_pips_words(index, said, envi
             pytest.fail("it was installed")
     assert time.monotonic() - begun < 60
     failed = Job(status=Status.FAILED, message=f"runtime_env setup failed: {error}")
+    said = "ERROR: No matching distribution found for no-such-package"
     assert failure.of(failed) == f"{NO_ENVIRONMENT}: {said}"
 
 
@@ -74,62 +73,39 @@ NOT_INSTALLED = (
     ("message", "reason"),
     [
         ("", "no reason is known"),
-        (
-            "Job entrypoint command failed with exit code 1, last available logs (x):\nERROR: a",
-            "Job entrypoint command failed with exit code 1",
-        ),
+        (f"{CODE % 1}ERROR: a", f"{FAILED} 1"),
         (
             (
-                "Job entrypoint command failed with exit code 1, last available logs (x):\n"
-                "Traceback (most recent call last):\n"
+                f"{CODE % 1}Traceback (most recent call last):\n"
                 '  File "/tmp/mine.py", line 5, in <module>\n    main()\n'
-                '  File "/tmp/mine.py", line 3, in main\n    print(x)\n          ^\n'
-                "NameError: name 'x' is not defined\nthe end\n"
+                f"{FRAME}print(x)\n          ^\nNameError: name 'x' is not defined\nthe end\n"
             ),
-            (
-                "Job entrypoint command failed with exit code 1\n"
-                '  File "/tmp/mine.py", line 3, in main\n    print(x)\n          ^\n'
-                "NameError: name 'x' is not defined"
-            ),
+            f"{FAILED} 1\n{FRAME}print(x)\n          ^\nNameError: name 'x' is not defined",
         ),
         (
             (
-                "Job entrypoint command failed with exit code 1, last available logs (x):\n"
+                f"{CODE % 1}"
                 '\x1b[36m(RayTrainWorker pid=7, ip=10.0.0.4)\x1b[0m   File "a.py", line 3, in f\n'
                 "\x1b[36m(RayTrainWorker pid=7, ip=10.0.0.4)\x1b[0m KeyError: 3\n"
                 "error: give another --name\n"
             ),
-            "Job entrypoint command failed with exit code 1\ngive another --name",
+            f"{FAILED} 1\ngive another --name",
         ),
         (
+            f"{CODE % 1}{FRAME}import a.b\nModuleNotFoundError: No module named 'a.b'\n",
             (
-                "Job entrypoint command failed with exit code 1, last available logs (x):\n"
-                '  File "/tmp/mine.py", line 3, in main\n    import a.b\n'
-                "ModuleNotFoundError: No module named 'a.b'\n"
-            ),
-            (
-                "Job entrypoint command failed with exit code 1\n"
-                '  File "/tmp/mine.py", line 3, in main\n    import a.b\n'
-                "ModuleNotFoundError: No module named 'a.b'\n"
+                f"{FAILED} 1\n{FRAME}import a.b\nModuleNotFoundError: No module named 'a.b'\n"
                 "submit again with --pip a, or the name of its package"
             ),
         ),
+        (f"{CODE % 137}Killed", f"{FAILED} 137: {KILLED} (train info)"),
         (
-            "Job entrypoint command failed with exit code 137, last available logs (x):\nKilled",
-            (
-                "Job entrypoint command failed with exit code 137: it was killed, probably because "
-                "its node ran out of memory (train info)"
-            ),
+            f"{CODE % 137}killed: head memory 7.9 of 8.0 GiB in use\nkept out.txt\n",
+            f"{FAILED} 137: {KILLED} (head memory 7.9 of 8.0 GiB in use)",
         ),
-        (
-            (
-                "Job entrypoint command failed with exit code 137, last available logs (x):\n"
-                "killed: head memory 7.9 of 8.0 GiB in use\nkept out.txt\n"
-            ),
-            (
-                "Job entrypoint command failed with exit code 137: it was killed, probably because "
-                "its node ran out of memory (head memory 7.9 of 8.0 GiB in use)"
-            ),
+        (  # the job handled that error
+            f'{CODE % 3}  File "a.py", line 3, in f\nKeyError: 3\n' + "goes on\n" * 50,
+            f"{FAILED} 3",
         ),
         (
             f"{NO_ENVIRONMENT}.\nTraceback\n  x\nOSError: no such package\n",
@@ -147,7 +123,6 @@ def test_why_a_job_failed(message, reason):
     assert failure.of(failed) == reason
 
 
-CODE = "Job entrypoint command failed with exit code %d, last available logs (x):\n"
 USER = '  File "/tmp/r/s/runtime_resources/working_dir_files/_ray_pkg_1/a.py", line 3, in f'
 
 
@@ -182,10 +157,3 @@ USER = '  File "/tmp/r/s/runtime_resources/working_dir_files/_ray_pkg_1/a.py", l
 )
 def test_an_error_that_was_shown_is_told_in_one_line(message, shown):
     assert failure.of(Job(status=Status.FAILED, message=message), shown=True) == shown
-
-
-def test_an_error_that_a_job_handled_is_not_why_it_failed():
-    log = '  File "a.py", line 3, in f\nKeyError: 3\n' + "goes on\n" * 50
-    message = f"Job entrypoint command failed with exit code 3, last available logs (x):\n{log}"
-    failed = Job(status=Status.FAILED, message=message)
-    assert failure.of(failed) == "Job entrypoint command failed with exit code 3"

@@ -121,9 +121,6 @@ def test_a_list_of_jobs_is_cut_by_what_one_looks_for(head, train):
     assert names("--since", "2d", "--status", "SUCCEEDED") == ["new", "old"]
     assert names("--limit", "1") == ["new"]
     assert names("--user", "nobody") == []
-    for bad in ("1", "1w", "h"):
-        result = CliRunner().invoke(app, ["list", "--since", bad])
-        assert "is not a time: write one such as 7d, 2h" in str(result.exception)
 
 
 @pytest.mark.parametrize("name", ["-x", "--help", "a b;$(c)/d", "-s prod"])

@@ -77,11 +77,6 @@ def test_a_file_that_others_may_read_is_refused(mode, values, outputs_file):  # 
         outputs.read(file=path)
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ClientError, match=r"cannot read outputs file .*nowhere \(No such file"):
-        outputs.read(file=tmp_path / "nowhere")
-
-
 ACCESS = {
     "host": "203.0.113.7",
     "port": 22,

@@ -1,6 +1,7 @@
 """The key that logs in at a stack's host, and files that are not keys; no host is reached."""
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import asyncssh
 import pytest
@@ -13,16 +14,9 @@ from trainyard.client.outputs import Ssh
 PASSPHRASE = "canary-passphrase"
 
 
-class Agent:
-    """Holds keys; notes what it was asked for."""
-
-    def __init__(self, *held):
-        self.held = held
-        self.asked = []
-
-    async def get_keys(self, wanted=None):
-        self.asked.append(wanted)
-        return list(self.held)
+def holding(*keys):
+    """An agent with keys."""
+    return AsyncMock(**{"get_keys.return_value": [*keys]})
 
 
 def find(key_file="", private_key="", agent=None):
@@ -52,19 +46,19 @@ def shown(path):
 
 def test_the_file_goes_before_the_outputs_and_these_before_the_agent(tmp_path):
     mine, stacks = new_key(tmp_path / "mine"), new_key(tmp_path / "stacks")
-    agent = Agent("of the agent")
+    agent = holding("of the agent")
     (key,) = find(mine, stacks.read_text(), agent)
     assert ssh_key.fingerprint(key) == shown(mine)
     for absent in ("", tmp_path / "absent"):
         (key,) = find(absent, stacks.read_text(), agent)
         assert ssh_key.fingerprint(key) == shown(stacks)
-    assert agent.asked == []
+    agent.get_keys.assert_not_called()
     assert find(agent=agent) == ["of the agent"]
-    assert agent.asked == [None]
+    agent.get_keys.assert_called_once_with()
 
 
 def test_without_any_key_it_is_told():  # F38
-    for agent in (None, Agent()):
+    for agent in (None, holding()):
         said = refused(agent=agent)
         assert "the stack names no key for ada@192.0.2.4" in said
         assert "ssh-add KEY" in said
@@ -89,11 +83,11 @@ def test_what_is_no_key_is_named(tmp_path):  # F38
 
 def test_a_locked_key_is_the_agents(tmp_path):  # F38
     path = new_key(tmp_path / "key", PASSPHRASE)
-    agent = Agent("unlocked")
+    agent = holding("unlocked")
     assert find(path, agent=agent) == ["unlocked"]
     public = asyncssh.read_public_key(tmp_path / "key.pub").public_data
-    assert agent.asked == [[public]]
-    for other in (None, Agent()):
+    agent.get_keys.assert_called_once_with([public])
+    for other in (None, holding()):
         said = refused(key_file=path, agent=other)
         assert f"key file {path} has a passphrase, and no SSH agent" in said
         assert f"ssh-add {path}" in said

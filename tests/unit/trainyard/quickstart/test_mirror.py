@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes import sshd as fake
 from tests.fakes.sshd import Sshd
-from trainyard.access.ssh import Connection, SshError
+from trainyard.access.ssh import Connection
 from trainyard.quickstart import mirror as module
 from trainyard.quickstart.mirror import Mirror
 
@@ -123,11 +123,3 @@ def test_links_are_not_followed(mirror, write):
     os.mkfifo(link.with_name("pipe"))
     mirror.pull(last=True)
     assert _files(mirror.here) == {"plain": "plain"}
-
-
-def test_a_box_that_does_not_answer_is_one_message(connection, tmp_path, told):
-    from dataclasses import replace
-
-    far = Mirror(replace(connection, port=1), "/x", tmp_path, told.append)
-    with pytest.raises(SshError, match=r"cannot be reached by SSH .*is it on"):
-        far.pull(last=True)

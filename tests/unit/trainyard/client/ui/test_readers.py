@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
@@ -208,49 +209,28 @@ def test_1000_questions_are_asked_in_turns_each_until_its_answer_is_read(asked, 
     asyncio.run(run())
 
 
-class Clock:
-    """A loop, and a transport, for a connection that is looked at by hand."""
-
-    def __init__(self) -> None:
-        self.looks: list = []
-        self.unread = 0
-        self.aborted = False
-        self.most_unread = -1
-
-    def call_later(self, seconds: float, look, *given) -> SimpleNamespace:
-        assert seconds == server.UNREAD_S
-        self.looks.append(lambda: look(*given))
-        return SimpleNamespace(cancel=self.looks.clear)
-
-    def get_extra_info(self, _: str) -> None: ...
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        self.most_unread = high
-
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
 def test_only_a_reader_that_reads_nothing_is_cut_off():  # F68
-    clock = Clock()
+    clock = Mock(**{"get_extra_info.return_value": None})  # the loop, and the transport
     config = uvicorn.Config(lambda: None, ws="none", lifespan="off")
     connection = server.Connection(config, ServerState(), {}, clock)
+
+    def look() -> None:
+        seconds, looks, before = clock.call_later.call_args.args
+        assert seconds == server.UNREAD_S
+        looks(before)
+
     connection.connection_made(clock)
-    assert clock.most_unread == 0  # without a look
-    for clock.unread in (300, 200, 100):  # slow
-        if clock.looks:
-            clock.looks.pop()()
-        else:
-            connection.pause_writing()
-        assert not clock.aborted
+    clock.set_write_buffer_limits.assert_called_once_with(0)  # without a look
+    for number, unread in enumerate((300, 200, 100)):  # slow
+        clock.get_write_buffer_size.return_value = unread
+        (look if number else connection.pause_writing)()
+        assert clock.call_later.call_count == number + 1
     connection.resume_writing()
-    assert clock.looks == []
+    clock.call_later.return_value.cancel.assert_called_once()
     connection.pause_writing()
-    clock.looks.pop()()
-    assert clock.aborted
+    clock.abort.assert_not_called()
+    look()
+    clock.abort.assert_called_once()
 
 
 def test_the_server_cuts_readers_off_and_counts_connections(monkeypatch):  # F68
