@@ -1,4 +1,7 @@
-"""Names and messages that somebody else wrote to harm their reader (F39)."""
+"""Names, messages and pickles that somebody else wrote to harm their reader (F39, F40)."""
+
+from pathlib import Path
+from typing import Any
 
 TITLE = "\x1b]0;you have been had\x07"
 LINK = "\x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\"
@@ -36,3 +39,13 @@ MARKDOWN = {
     "spaces": "  ",
     "nothing": "",
 }
+
+
+class Canary:
+    """Pickled, it makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)

@@ -5,7 +5,6 @@ import math
 import runpy
 import shutil
 import urllib.error
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from PIL import Image
 from torch import distributed
 from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 
+from tests.hostile import Canary
 from trainyard.callbacks import LIGHTNING_FILE, EpochRecords, Finetuning, ResumableCheckpoints
 from trainyard.data import food11
 from trainyard.errors import JobError
@@ -255,11 +255,7 @@ def test_weights_that_are_not_to_be_had_are_one_message(tmp_path, monkeypatch):
 
 
 def test_weights_that_would_run_code_are_refused(tmp_path):  # F40
-    class Bad:
-        def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-            return (tmp_path / "ran").touch, ()
-
-    torch.save({"features.0.0.weight": Bad()}, tmp_path / "bad.pt")
+    torch.save({"features.0.0.weight": Canary(tmp_path / "ran")}, tmp_path / "bad.pt")
     with pytest.raises(JobError, match="cannot be read"):
         classifier(tmp_path / "bad.pt")
     assert not (tmp_path / "ran").exists()

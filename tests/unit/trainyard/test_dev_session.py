@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.waiting import wait_for
+from tests.warm import Warm
 from trainyard.dev_session import __main__ as session
 from trainyard.dev_session import debugger, patches, records, trees, worker
 
@@ -161,42 +162,11 @@ def test_a_debuggers_key_is_of_one_session_and_token():
     assert len({debugger.key(*each) for each in [("a", "x"), ("a", "y"), ("b", "x")]}) == 3
 
 
-class Fork:
-    """A warm process without torch and Ray, so that it is warm at once."""
-
-    def __init__(self, folder):
-        ready = "import sys; from trainyard.dev_session import warm; warm.IMPORTS = (); warm.main()"
-        root = Path(__file__).parents[3]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", ready, "aa"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(root)},
-        )
-
-    def order(self, run, *command):
-        order = {"run": run, "command": command, "environment": {"RUN": str(run)}, "debug": False}
-        print(json.dumps(order), file=self.process.stdin, flush=True)
-
-    def until(self, text):
-        seen = []
-        for line in self.process.stdout:
-            seen.append(line)
-            if text in line:
-                return "".join(seen)
-        raise AssertionError("".join(seen))
-
-
 @pytest.fixture
 def fork(tmp_path):
-    made = Fork(tmp_path)
+    made = Warm(tmp_path)
     yield made
-    made.process.stdin.close()
-    made.process.wait(30)
-    made.process.stdout.close()
+    made.end()
 
 
 def test_each_run_is_a_fresh_program(fork, tmp_path):
@@ -243,8 +213,7 @@ def test_a_run_gives_way_to_the_next_with_what_it_has_started(fork, tmp_path):
     fork.order(2, "python", "job.py")
     assert '"run": 1, "code": null' in fork.until('"started", "run": 2')
     assert "holds 2" in fork.until("holds")
-    fork.process.stdin.close()
-    fork.process.wait(30)
+    fork.end()
 
     def free():
         return subprocess.run(["flock", "-n", lock, "true"], check=False).returncode == 0

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -201,19 +202,6 @@ def test_a_position_of_other_workers_or_batches_is_left(  # F61
     assert said in capsys.readouterr().out
 
 
-class Part:
-    """A part of a checkpoint."""
-
-    def __init__(self, state: Any) -> None:
-        self.state = state
-
-    def state_dict(self) -> Any:
-        return self.state
-
-    def load_state_dict(self, state: Any) -> None:
-        self.state = state
-
-
 FIGURES = {
     "numpy float": (np.float64(0.5), 0.5),
     "numpy int": (np.int64(3), 3),
@@ -293,8 +281,9 @@ def test_what_no_later_start_could_have_is_refused_by_name_in_the_first_epoch(  
 ):
     made = session(tmp_path)
     made.restore()
+    kept = {name: Mock(**{"state_dict.return_value": state}) for name, state in parts.items()}
     with pytest.raises(job.JobError, match=said):
-        made.report({"epoch": 0, "odd": odd}, {}, **{k: Part(v) for k, v in parts.items()})
+        made.report({"epoch": 0, "odd": odd}, {}, **kept)
     assert stored.reports == []
 
 
@@ -320,7 +309,7 @@ def test_a_part_that_is_new_is_named(stored, tmp_path):
     made.restore()
     made.report({"epoch": 0}, {})
     with pytest.raises(job.JobError, match="checkpoint_000000 has no scheduler: the job was chang"):
-        session(tmp_path).restore(scheduler=Part(1))
+        session(tmp_path).restore(scheduler=Mock(spec=["state_dict"]))
 
 
 def test_what_a_start_asks_for_counts_more_than_the_stored_state(stored, tmp_path):  # F61

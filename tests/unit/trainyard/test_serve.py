@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
+from tests.hostile import Canary
 from trainyard import models
 from trainyard.data import food11
 from trainyard.data.transforms import to_tensor
@@ -100,11 +101,7 @@ def test_weights_that_are_not_the_models_are_refused(tmp_path):
 
 
 def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):  # F40
-    class Harm:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return (Path.touch, (tmp_path / "canary",))
-
-    torch.save({"state_dict": Harm()}, tmp_path / "checkpoint.ckpt")
+    torch.save({"state_dict": Canary(tmp_path / "canary")}, tmp_path / "checkpoint.ckpt")
     with pytest.raises(Exception, match=r"weights_only|Weights only"):
         Predictor(tmp_path, describe(**PLAIN))
     assert not (tmp_path / "canary").exists()

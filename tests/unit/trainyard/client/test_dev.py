@@ -3,8 +3,6 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from tests import ran
 from tests.editor import attach, frame
 from tests.growth import growth
+from tests.warm import Warm
 from trainyard.client.dev import debugger, watch
 from trainyard.client.dev.debugger import Debugger
 from trainyard.client.dev.log import Log, unread
@@ -201,56 +200,24 @@ def test_another_user_does_not_reach_the_run(ready, capsys):
     assert "of another user" in capsys.readouterr().err
 
 
-class Run:
-    """A run that waits for a debugger, in a warm process without torch."""
-
-    def __init__(self, process):
-        self.process = process
-        waits = self.until(records.DEBUGGER)
-        self.address = (str(waits["host"]), int(waits["port"]))
-
-    def until(self, event):
-        for line in self.process.stdout:
-            record = records.parse(line.strip())
-            if record and record["event"] == event:
-                return record
-        raise AssertionError(f"the process ended before {event!r}")
-
-
 @pytest.fixture
 def waiting(stack, tmp_path):
+    """A warm process, with a run that waits for a debugger, and where."""
     (tmp_path / "job.py").write_text("found = 6\nfound *= 7\nprint('found', found)\n")
-    ready = "from trainyard.dev_session import warm; warm.IMPORTS = (); warm.main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", ready, "aa"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(Path(__file__).parents[4]),
-            "RAY_ADDRESS": "127.0.0.1:1",
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": stack.ray_token,
-        },
-    )
-    order = {"run": 1, "command": ["python", "job.py"], "environment": {}, "debug": True}
-    print(json.dumps(order), file=process.stdin, flush=True)
-    try:
-        yield Run(process)
-    finally:
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
-            stream.close()
-        process.wait(30)
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": stack.ray_token}
+    made = Warm(tmp_path, RAY_ADDRESS="127.0.0.1:1", **token)
+    made.order(1, "python", "job.py", debug=True)
+    waits = records.parse(made.until(f'"{records.DEBUGGER}"').splitlines()[-1])
+    yield made, (waits["host"], waits["port"])
+    made.end()
 
 
 def test_an_editor_stops_a_run_at_a_breakpoint(waiting, stack, tmp_path, monkeypatch):
     listener = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setattr(debugger, "_listen", lambda: listener)
     with ExitStack() as resources:
-        Debugger("aa", stack, resources).point(*waiting.address, {})
+        process, address = waiting
+        Debugger("aa", stack, resources).point(*address, {})
         editor = attach(listener.getsockname())
         resources.callback(editor.close)
         editor.until(event="initialized")
@@ -264,11 +231,12 @@ def test_an_editor_stops_a_run_at_a_breakpoint(waiting, stack, tmp_path, monkeyp
         editor.send("evaluate", expression="found", frameId=top["id"])
         assert editor.until(command="evaluate")["body"]["result"] == "42"
         editor.send("continue", threadId=stopped["threadId"])
-        assert waiting.until(records.ENDED)["code"] == 0
+        assert '"code": 0' in process.until(f'"{records.ENDED}"')
 
 
 def test_a_run_obeys_nobody_without_the_key(waiting):
-    editor = attach(waiting.address)
+    _, address = waiting
+    editor = attach(address)
     try:
         for command in ("attach", "configurationDone", "evaluate"):
             editor.send(command, expression="__import__('os')._exit(9)")

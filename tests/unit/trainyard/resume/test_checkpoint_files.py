@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.hostile import Canary
 from trainyard.resume import checkpoint_files
 from trainyard.store import objects
 
@@ -90,14 +91,6 @@ def test_the_newest_is_first(run, tmp_path):
     assert numbers == ["000010", "000009", "000002"]
 
 
-class Evil:
-    def __init__(self, canary: Path) -> None:
-        self.canary = canary
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.canary}",)
-
-
 def damage(kind: str, there: Path, canary: Path) -> None:  # noqa: PLR0912 - a kind each
     file, manifest = there / "checkpoint.pt", there / "manifest.json"
     content = file.read_bytes()
@@ -134,11 +127,11 @@ def damage(kind: str, there: Path, canary: Path) -> None:  # noqa: PLR0912 - a k
         checkpoint_files.write_manifest(there, MODEL if kind == "packed, cut off" else {})
     else:  # anyone who can write to the bucket can write a manifest that fits
         if kind == "another file":  # than the description names
-            torch.save({"model": Evil(canary)}, there / "checkpoint.ckpt")
+            torch.save({"model": Canary(canary)}, there / "checkpoint.ckpt")
         if kind == "pickle":
-            file.write_bytes(pickle.dumps(Evil(canary)))
+            file.write_bytes(pickle.dumps(Canary(canary)))
         elif kind == "pickle in a zip":
-            torch.save({"model": Evil(canary)}, file)
+            torch.save({"model": Canary(canary)}, file)
         manifest.unlink()
         checkpoint_files.write_manifest(there, MODEL)
         if kind == "outside":

@@ -1,7 +1,6 @@
 """A search's state in the store: whole, signed, and the only part that is ever executed."""
 
 import json
-import os
 import pickle
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from ray import tune
 from ray._common.utils import binary_to_hex
 
+from tests.hostile import Canary
 from trainyard import ray_train
 from trainyard.errors import JobError
 from trainyard.jobs.food11 import train_tune
@@ -66,16 +66,6 @@ def taken_up(run: RunFolder) -> dict[str, bytes]:
 
 def newest(held: dict[str, bytes]) -> bytes:
     return held[max(name for name in held if name.startswith("experiment_state"))]
-
-
-class Canary:
-    """Pickled, it makes a folder when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.path),)
 
 
 def evil_pickle(canary: Path) -> bytes:
