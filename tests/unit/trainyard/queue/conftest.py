@@ -1,6 +1,5 @@
 """A stand-in of the head, and the queue before it, in one loop."""
 
-import asyncio
 import math
 from contextlib import asynccontextmanager
 
@@ -98,20 +97,25 @@ async def served(app):
         await runner.cleanup()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def anyio_backend():
+    """Tests and fixtures that are coroutines share the loop of the test."""
+    return "asyncio"
+
+
+@asynccontextmanager
+async def queue_of(folder, database="", budget=math.inf, low=NEVER, **keywords):
+    """A queue before a head, which has the other keywords."""
+    head = RayHead(**keywords)
+    async with served(head.app()) as address, ClientSession() as session:
+        found = Queue(folder, "", head, session, address, database, budget, low)
+        async with served(found.app()) as found.url:
+            yield found
+        await found.client.close()
+        found.records.close()
+
+
 @pytest.fixture
-def with_queue(tmp_path):
-    """Run a test's coroutine with a queue; other keywords are the head's."""
-
-    def run(test, database="", budget=math.inf, low=NEVER, **keywords):
-        async def body():
-            head = RayHead(**keywords)
-            async with served(head.app()) as address, ClientSession() as session:
-                queue = Queue(tmp_path, "", head, session, address, database, budget, low)
-                async with served(queue.app()) as queue.url:
-                    await test(queue)
-                await queue.client.close()
-                queue.records.close()
-
-        asyncio.run(asyncio.wait_for(body(), 60))
-
-    return run
+async def queue(request, tmp_path):
+    async with queue_of(tmp_path, **getattr(request, "param", {})) as found:
+        yield found

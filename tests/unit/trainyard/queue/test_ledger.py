@@ -80,7 +80,7 @@ class Killed(BaseException):
 STEPS = ("start", "starting", "post", "posted", "running", "end", "ended")
 
 
-def test_a_month_with_a_kill_at_each_step(with_queue, clock, monkeypatch):
+async def test_a_month_with_a_kill_at_each_step(clock, monkeypatch, queue):
     killed_at = ""
 
     def reach(point):
@@ -90,83 +90,71 @@ def test_a_month_with_a_kill_at_each_step(with_queue, clock, monkeypatch):
     for module in (dispatcher, records):
         monkeypatch.setattr(module, "reach", reach)
 
-    async def test(queue):
-        nonlocal killed_at
-        queue.head.began = DAY
-        kills, hours = 0, {}
-        for day in range(30):
-            name, step = f"job-{day}", STEPS[day % len(STEPS)]
-            clock.now = DAY + day * DAY_S
-            await queue.submit(name, cpus=2, user=f"user-{day % 3}")
-            for hour in range(24):
-                clock.now = DAY + day * DAY_S + hour * HOUR_S
-                if hour == 20:
-                    queue.head.end(name)
-                killed_at = step if hour in {0, 20} else ""
-                try:
-                    await queue.step()
-                except Killed:
-                    killed_at, kills = "", kills + 1
-                    queue.dispatcher = queue.new_dispatcher()
-            # What is not on disk before a kill begins, or ends, with the next look.
-            hours[name] = (21 if step == "end" else 20) - (1 if step == "start" else 0)
-        assert kills == 30
-        assert queue.head.started == [*hours]
-        _, found = await queue.ask("GET", f"/api/queue/cost?since={DAY}")
-        billed = PRICE * (clock.now - DAY) / HOUR_S
-        assert found["month"] == pytest.approx(PRICE * (clock.now - month(clock.now)) / HOUR_S)
-        shares = found["shares"]
-        assert sum(each["cost"] for each in shares) == pytest.approx(billed)
-        used = {each["job"]: each["cpuHours"] for each in shares if each["job"]}
-        assert used == {name: 2 * each for name, each in hours.items()}
-        assert {each["user"] for each in shares} == {"", "user-0", "user-1", "user-2"}
-
-    with_queue(test)
+    queue.head.began = DAY
+    kills, hours = 0, {}
+    for day in range(30):
+        name, step = f"job-{day}", STEPS[day % len(STEPS)]
+        clock.now = DAY + day * DAY_S
+        await queue.submit(name, cpus=2, user=f"user-{day % 3}")
+        for hour in range(24):
+            clock.now = DAY + day * DAY_S + hour * HOUR_S
+            if hour == 20:
+                queue.head.end(name)
+            killed_at = step if hour in {0, 20} else ""
+            try:
+                await queue.step()
+            except Killed:
+                killed_at, kills = "", kills + 1
+                queue.dispatcher = queue.new_dispatcher()
+        # What is not on disk before a kill begins, or ends, with the next look.
+        hours[name] = (21 if step == "end" else 20) - (1 if step == "start" else 0)
+    assert kills == 30
+    assert queue.head.started == [*hours]
+    _, found = await queue.ask("GET", f"/api/queue/cost?since={DAY}")
+    billed = PRICE * (clock.now - DAY) / HOUR_S
+    assert found["month"] == pytest.approx(PRICE * (clock.now - month(clock.now)) / HOUR_S)
+    shares = found["shares"]
+    assert sum(each["cost"] for each in shares) == pytest.approx(billed)
+    used = {each["job"]: each["cpuHours"] for each in shares if each["job"]}
+    assert used == {name: 2 * each for name, each in hours.items()}
+    assert {each["user"] for each in shares} == {"", "user-0", "user-1", "user-2"}
 
 
-def test_a_job_is_told_where_to_ask_what_its_start_costs(with_queue, clock, monkeypatch, tmp_path):
+async def test_a_job_is_told_where_to_ask_what_its_start_costs(clock, monkeypatch, tmp_path, queue):
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
-
-    async def test(queue):
-        queue.head.began, queue.dispatcher = DAY, queue.new_dispatcher()
-        await queue.submit("a", cpus=1, run="first run")
-        for name in ("a", "a-2"):  # the second start does not pay for the first one
-            await queue.step()
-            facts = queue.head.jobs[name]["metadata"]
-            clock.now += 3 * HOUR_S
-            await queue.step()
-            known = await asyncio.to_thread(cost.so_far, facts, "first run")
-            assert known == pytest.approx(3 * PRICE / 2)
-            assert await asyncio.to_thread(cost.so_far, facts, "another run") is None
-            queue.records.ask_to_yield(queue.records.get("a"), clock.now)
-            queue.head.end(name, "FAILED")
-            await queue.step()
-        _, found = await queue.ask("GET", "/api/queue/cost?run=first%20run")
-        assert sum(each["cost"] for each in found["shares"]) == pytest.approx(3 * PRICE)
-        assert {each["run"] for each in found["shares"]} == {"first run"}
-        assert queue.records.get("a").request.count("cost") == 0
-        monkeypatch.setattr(cost, "TIMEOUT_S", 0.1)
-        monkeypatch.setattr(queue.records, "machines", lambda *_: time.sleep(1))
-        assert await asyncio.to_thread(cost.so_far, facts, "first run") is None
-        assert cost.so_far({"cost": "127.0.0.1:1/"}, "a") is cost.so_far({}, "a") is None
-
-    with_queue(test)
+    queue.head.began, queue.dispatcher = DAY, queue.new_dispatcher()
+    await queue.submit("a", cpus=1, run="first run")
+    for name in ("a", "a-2"):  # the second start does not pay for the first one
+        await queue.step()
+        facts = queue.head.jobs[name]["metadata"]
+        clock.now += 3 * HOUR_S
+        await queue.step()
+        known = await asyncio.to_thread(cost.so_far, facts, "first run")
+        assert known == pytest.approx(3 * PRICE / 2)
+        assert await asyncio.to_thread(cost.so_far, facts, "another run") is None
+        queue.records.ask_to_yield(queue.records.get("a"), clock.now)
+        queue.head.end(name, "FAILED")
+        await queue.step()
+    _, found = await queue.ask("GET", "/api/queue/cost?run=first%20run")
+    assert sum(each["cost"] for each in found["shares"]) == pytest.approx(3 * PRICE)
+    assert {each["run"] for each in found["shares"]} == {"first run"}
+    assert queue.records.get("a").request.count("cost") == 0
+    monkeypatch.setattr(cost, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(queue.records, "machines", lambda *_: time.sleep(1))
+    assert await asyncio.to_thread(cost.so_far, facts, "first run") is None
+    assert cost.so_far({"cost": "127.0.0.1:1/"}, "a") is cost.so_far({}, "a") is None
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_month_s_budget_stops_submissions_and_no_training(with_queue):
-    async def test(queue):
-        queue.head.began = DAY - 60 * HOUR_S
-        await queue.submit("a")
-        await queue.step()
-        status, said = await queue.submit("b")
-        assert status == 400
-        assert (
-            "have cost 120.00 $ this month, of 100 $ (queueRules.monthlyBudget): raise it" in said
-        )
-        assert queue.head.running() == ["a"]
-        assert (await queue.ask("GET", "/api/queue/cost"))[1]["budget"] == 100
-
-    with_queue(test, budget=100)
+@pytest.mark.parametrize("queue", [{"budget": 100}], indirect=True)
+async def test_a_month_s_budget_stops_submissions_and_no_training(queue):
+    queue.head.began = DAY - 60 * HOUR_S
+    await queue.submit("a")
+    await queue.step()
+    status, said = await queue.submit("b")
+    assert status == 400
+    assert "have cost 120.00 $ this month, of 100 $ (queueRules.monthlyBudget): raise it" in said
+    assert queue.head.running() == ["a"]
+    assert (await queue.ask("GET", "/api/queue/cost"))[1]["budget"] == 100

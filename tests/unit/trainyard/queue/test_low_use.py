@@ -20,6 +20,8 @@ RECORDED = json.loads(Path(__file__).with_name("node_of_ray_2.60.json").read_tex
 NODE = {"CPU": 8.0, "GPU": 2.0}
 NAMED_S, STOPPED_S = 1800.0, 3600.0
 BOUNDS = Bounds(percent=5, minutes=30, stop_minutes=60)
+STOPS = {"nodes": (NODE,), "low": BOUNDS}
+NAMES = {"nodes": (NODE,), "low": Bounds(percent=5, minutes=30)}
 JOBS = {"entry": ("None", 0.3), "frac": ("02000000", 0.6), "pg": ("03000000", 1.0)}
 ASKED = {"entry": 0.3, "frac": 0.6, "pg": 1.0}
 OF_FIRST, OF_SECOND = {"entry", "frac"}, {"pg"}
@@ -82,16 +84,12 @@ def test_a_job_without_gpus_of_its_own_may_use_any():
     assert low(node(0, 0), node(0, 0), jobs=jobs) == {"unseen"}
 
 
-def _started(queue):
+async def _started(queue):
     """Have three jobs started, whose GPUs are those of the recorded answer."""
-
-    async def start():
-        for name in ("entry", "frac", "pg"):
-            await queue.submit(name, demand=json.dumps([{"GPU": ASKED[name]}]), retries="3")
-            await queue.step()
-        assert queue.head.started == ["entry", "frac", "pg"]
-
-    return start()
+    for name, gpus in ASKED.items():
+        await queue.submit(name, demand=json.dumps([{"GPU": gpus}]), retries="3")
+        await queue.step()
+    assert queue.head.started == [*ASKED]
 
 
 async def _looks(queue, clock, seconds, *percents):
@@ -108,76 +106,70 @@ async def _reasons(queue):
     return {each["job"]: each["reason"] for each in found["jobs"]}
 
 
-def test_a_job_is_named_then_stopped_with_a_checkpoint_and_not_started_again(with_queue, clock):
-    async def test(queue):
-        await _started(queue)
-        await _looks(queue, clock, NAMED_S, 80, 0)
-        assert {*(await _reasons(queue)).values()} == {""}
-        await _looks(queue, clock, 60, 80, 0)
-        said = "its GPUs have been below 5 % for 30 min; after 60 min it is stopped"
-        assert await _reasons(queue) == {"entry": "", "frac": "", "pg": said}
-        shown = await queue.job("pg")
-        assert (shown["status"], shown["message"]) == ("RUNNING", said)
-        assert (await queue.job("frac"))["message"] == "it runs"
-        assert queue.head.packages == {}
-        await _looks(queue, clock, STOPPED_S - NAMED_S, 80, 0)
-        why = "its GPUs were below 5 % for 60 min (queueRules.lowUse)"
-        await queue.step()
-        (notice,) = queue.head.packages.items()
-        assert notice[0] == "trainyard_yield_pg.zip"
-        assert why in notice[1].decode()
-        assert (await queue.job("pg"))["message"] == why
-        # The queue is killed, then the job ends as it was asked to.
-        queue.dispatcher = queue.new_dispatcher("this machine")
-        queue.head.end("pg", "FAILED", message="exit 1")
-        await queue.step()
-        ended = await queue.job("pg")
-        assert (ended["status"], ended["message"]) == ("STOPPED", why)
-        await _looks(queue, clock, 60, 80, 0)
-        assert queue.head.started == ["entry", "frac", "pg"]
-        assert (queue.records.get("frac").state, queue.head.stopped) == ("RUNNING", [])
-
-    with_queue(test, nodes=(NODE,), low=BOUNDS)
+@pytest.mark.parametrize("queue", [STOPS], indirect=True)
+async def test_a_job_is_named_then_stopped_with_a_checkpoint_and_not_started_again(clock, queue):
+    await _started(queue)
+    await _looks(queue, clock, NAMED_S, 80, 0)
+    assert {*(await _reasons(queue)).values()} == {""}
+    await _looks(queue, clock, 60, 80, 0)
+    said = "its GPUs have been below 5 % for 30 min; after 60 min it is stopped"
+    assert await _reasons(queue) == {"entry": "", "frac": "", "pg": said}
+    shown = await queue.job("pg")
+    assert (shown["status"], shown["message"]) == ("RUNNING", said)
+    assert (await queue.job("frac"))["message"] == "it runs"
+    assert queue.head.packages == {}
+    await _looks(queue, clock, STOPPED_S - NAMED_S, 80, 0)
+    why = "its GPUs were below 5 % for 60 min (queueRules.lowUse)"
+    await queue.step()
+    (notice,) = queue.head.packages.items()
+    assert notice[0] == "trainyard_yield_pg.zip"
+    assert why in notice[1].decode()
+    assert (await queue.job("pg"))["message"] == why
+    # The queue is killed, then the job ends as it was asked to.
+    queue.dispatcher = queue.new_dispatcher("this machine")
+    queue.head.end("pg", "FAILED", message="exit 1")
+    await queue.step()
+    ended = await queue.job("pg")
+    assert (ended["status"], ended["message"]) == ("STOPPED", why)
+    await _looks(queue, clock, 60, 80, 0)
+    assert queue.head.started == ["entry", "frac", "pg"]
+    assert (queue.records.get("frac").state, queue.head.stopped) == ("RUNNING", [])
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_one_that_does_not_end_by_the_notice_is_stopped_and_a_lost_one_has_ended(
-    lost, with_queue, clock
+@pytest.mark.parametrize("queue", [STOPS], indirect=True)
+async def test_one_that_does_not_end_by_the_notice_is_stopped_and_a_lost_one_has_ended(
+    lost, clock, queue
 ):
-    async def test(queue):
-        await _started(queue)
-        await _looks(queue, clock, STOPPED_S + 60, 80, 0)
-        if lost:
-            queue.head.restart()
-        await _looks(queue, clock, 240, 80, 0)
-        found = queue.records.get("pg")
-        assert (found.state, found.retries, queue.head.stopped) == ("STOPPED", 3, ["pg"][lost:])
-        assert found.reason.startswith("its GPUs were below 5 % for 60 min")
-
-    with_queue(test, nodes=(NODE,), low=BOUNDS)
+    await _started(queue)
+    await _looks(queue, clock, STOPPED_S + 60, 80, 0)
+    if lost:
+        queue.head.restart()
+    await _looks(queue, clock, 240, 80, 0)
+    found = queue.records.get("pg")
+    assert (found.state, found.retries, queue.head.stopped) == ("STOPPED", 3, ["pg"][lost:])
+    assert found.reason.startswith("its GPUs were below 5 % for 60 min")
 
 
-def test_use_or_a_time_without_a_look_begins_anew_and_nobody_is_stopped_without_the_setting(
-    with_queue, clock, monkeypatch
+@pytest.mark.parametrize("queue", [NAMES], indirect=True)
+async def test_use_or_a_time_without_a_look_begins_anew_and_nobody_is_stopped_without_the_setting(
+    clock, monkeypatch, queue
 ):
-    async def test(queue):
-        await _started(queue)
-        await _looks(queue, clock, NAMED_S, 0, 0)
-        await _looks(queue, clock, 60, 80, 0)
-        assert [name for name, said in (await _reasons(queue)).items() if said] == ["pg"]
-        looked = queue.client.gpus
+    await _started(queue)
+    await _looks(queue, clock, NAMED_S, 0, 0)
+    await _looks(queue, clock, 60, 80, 0)
+    assert [name for name, said in (await _reasons(queue)).items() if said] == ["pg"]
+    looked = queue.client.gpus
 
-        async def away():
-            raise HeadAwayError
+    async def away():
+        raise HeadAwayError
 
-        monkeypatch.setattr(queue.client, "gpus", away)
-        await _looks(queue, clock, 180, 0, 0)
-        monkeypatch.setattr(queue.client, "gpus", looked)
-        await _looks(queue, clock, NAMED_S, 0, 0)
-        assert {*(await _reasons(queue)).values()} == {""}
-        await _looks(queue, clock, 2 * STOPPED_S, 0, 0)
-        assert {*(await _reasons(queue)).values()} == {"its GPUs have been below 5 % for 149 min"}
-        assert {*queue.head.running()} == {"entry", "frac", "pg"}
-        assert queue.head.packages == {}
-
-    with_queue(test, nodes=(NODE,), low=Bounds(percent=5, minutes=30))
+    monkeypatch.setattr(queue.client, "gpus", away)
+    await _looks(queue, clock, 180, 0, 0)
+    monkeypatch.setattr(queue.client, "gpus", looked)
+    await _looks(queue, clock, NAMED_S, 0, 0)
+    assert {*(await _reasons(queue)).values()} == {""}
+    await _looks(queue, clock, 2 * STOPPED_S, 0, 0)
+    assert {*(await _reasons(queue)).values()} == {"its GPUs have been below 5 % for 149 min"}
+    assert {*queue.head.running()} == {"entry", "frac", "pg"}
+    assert queue.head.packages == {}

@@ -18,6 +18,7 @@ from alembic.migration import MigrationContext
 
 from tests import waiting
 from tests.ports import free_ports
+from tests.unit.trainyard.queue.conftest import queue_of
 from tests.unit.trainyard.queue.test_dispatcher import through
 from trainyard import failpoints
 from trainyard.queue.models import Base
@@ -61,14 +62,15 @@ def test_the_migrations_make_what_the_models_say(tmp_path):
     assert differs == []
 
 
-def test_two_queues_make_the_tables_once_and_start_each_job_once(with_queue, database, monkeypatch):
+async def test_two_queues_make_the_tables_once_and_start_each_job_once(
+    database, monkeypatch, tmp_path
+):
     with ThreadPoolExecutor(4) as pool:
         made = [*pool.map(lambda _: Records(database), range(4))]
     assert len({each.id for each in made}) == 1
     for each in made:
         each.close()
-
-    async def test(queue):
+    async with queue_of(tmp_path, database) as queue:
         for name in ("a", "b", "c"):
             assert (await queue.submit(name, cpus=2, retries="3", user="eva"))[0] == 200
             assert (await queue.submit(name, cpus=2))[0] == 400
@@ -92,5 +94,3 @@ def test_two_queues_make_the_tables_once_and_start_each_job_once(with_queue, dat
         assert (taken[0], queue.records.users()[0].seen > 0) == (200, True)
         await queue.ask("POST", "/api/queue/users/end", json={"names": ["max"]})
         assert (await queue.ask("GET", "/api/jobs/", tokens["max"]))[0] == 401
-
-    with_queue(test, database)

@@ -51,74 +51,62 @@ def store_of(queue, token, folder):
     return open_store(outputs.parse(json.dumps(values), None, "test"))
 
 
-def test_a_user_sees_their_runs_and_a_teacher_all(with_queue, tmp_path):  # F35
-    async def test(queue):
-        store, eva, other, ann = await with_runs(queue, tmp_path)
+async def test_a_user_sees_their_runs_and_a_teacher_all(queue, tmp_path):  # F35
+    store, eva, other, ann = await with_runs(queue, tmp_path)
 
-        async def get(ask, what, **query):
-            return await ask("GET", f"{RESULTS}/{what}", params=query)
+    async def get(ask, what, **query):
+        return await ask("GET", f"{RESULTS}/{what}", params=query)
 
-        for ask, runs in ((eva, {"a"}), (other, {"b"}), (ann, {"a", "b", ".trainyard"})):
-            _, found = await get(ask, "files")
-            assert {name.partition("/")[0] for name in found} == runs
-            status, found = await get(ask, "folders")
-            assert (status, {*found}) == (200, runs)
-            assert {*(await get(ask, "files", below=SUMMARIES))[1]} == runs - {".trainyard"}
-        assert await get(eva, "folders", below="a") == (200, ["checkpoint_000000-aaaa"])
-        for what, nothing in (("files", {}), ("folders", [])):
-            for below in ("b", "b/checkpoint_000000-aaaa", ".trainyard", ".trainyard/sweeps/b"):
-                assert await get(eva, what, below=below) == (200, nothing)
-            for below in ("..", "a/..", "/etc", "a\0"):
-                assert (await get(ann, what, below=below))[0] == 404, below
-        for name in OTHERS:
-            for method in ("GET", "DELETE"):
-                params = {"name": name}
-                assert (await eva(method, f"{RESULTS}/file", params=params))[0] == 404, name
-        assert (await get(ann, "file", name="../queue.db"))[0] == 404
-        assert (await get(eva, "file", name="a/metrics.jsonl", size="x"))[0] == 400
-        for token in ("", "nobodys"):
-            assert (await queue.ask("GET", f"{RESULTS}/files", token))[0] == 401
-        for name in ("a/config.json", f"{SUMMARIES}/a", ".trainyard/sweeps/a/0-job.json"):
-            assert (await eva("DELETE", f"{RESULTS}/file", params={"name": name}))[0] == 200
-            assert store.get(name) is None
-        # Nothing is written but the note that a run was pulled.
-        for name in ("a/config.json", "b/pulled.json", "pulled.json", "a/x/pulled.json"):
-            status, _ = await eva("PUT", f"{RESULTS}/file", params={"name": name}, data=b"{}")
-            assert status in (403, 404), name
-
-    with_queue(test)
+    for ask, runs in ((eva, {"a"}), (other, {"b"}), (ann, {"a", "b", ".trainyard"})):
+        _, found = await get(ask, "files")
+        assert {name.partition("/")[0] for name in found} == runs
+        status, found = await get(ask, "folders")
+        assert (status, {*found}) == (200, runs)
+        assert {*(await get(ask, "files", below=SUMMARIES))[1]} == runs - {".trainyard"}
+    assert await get(eva, "folders", below="a") == (200, ["checkpoint_000000-aaaa"])
+    for what, nothing in (("files", {}), ("folders", [])):
+        for below in ("b", "b/checkpoint_000000-aaaa", ".trainyard", ".trainyard/sweeps/b"):
+            assert await get(eva, what, below=below) == (200, nothing)
+        for below in ("..", "a/..", "/etc", "a\0"):
+            assert (await get(ann, what, below=below))[0] == 404, below
+    for name in OTHERS:
+        for method in ("GET", "DELETE"):
+            params = {"name": name}
+            assert (await eva(method, f"{RESULTS}/file", params=params))[0] == 404, name
+    assert (await get(ann, "file", name="../queue.db"))[0] == 404
+    assert (await get(eva, "file", name="a/metrics.jsonl", size="x"))[0] == 400
+    for token in ("", "nobodys"):
+        assert (await queue.ask("GET", f"{RESULTS}/files", token))[0] == 401
+    for name in ("a/config.json", f"{SUMMARIES}/a", ".trainyard/sweeps/a/0-job.json"):
+        assert (await eva("DELETE", f"{RESULTS}/file", params={"name": name}))[0] == 200
+        assert store.get(name) is None
+    # Nothing is written but the note that a run was pulled.
+    for name in ("a/config.json", "b/pulled.json", "pulled.json", "a/x/pulled.json"):
+        status, _ = await eva("PUT", f"{RESULTS}/file", params={"name": name}, data=b"{}")
+        assert status in (403, 404), name
 
 
-def test_a_store_out_of_reach_is_told(with_queue, tmp_path):
-    async def test(queue):
-        store = store_of(queue, TOKEN, tmp_path)  # its folder is not there
-        with pytest.raises(ClientError, match="does not reach the store"):
-            await asyncio.to_thread(store.folders)
-
-    with_queue(test)
+async def test_a_store_out_of_reach_is_told(queue, tmp_path):
+    store = store_of(queue, TOKEN, tmp_path)  # its folder is not there
+    with pytest.raises(ClientError, match="does not reach the store"):
+        await asyncio.to_thread(store.folders)
 
 
-def test_what_is_longer_than_an_answer_comes_in_parts(with_queue, tmp_path, monkeypatch):
+async def test_what_is_longer_than_an_answer_comes_in_parts(queue, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "MOST_BYTES", 10)
     monkeypatch.setattr(queue_store, "PART_BYTES", 4)
 
-    async def test(queue):
-        await with_runs(queue, tmp_path)
-        store, name = store_of(queue, TOKEN, tmp_path), "a/checkpoint_000000-aaaa/model.pt"
-        FolderStore(tmp_path / "results").write(name, b"0123456789ab")
-        assert await asyncio.to_thread(store.read, name) == b"0123456789ab"
-        with pytest.raises(TooLargeError):
-            await asyncio.to_thread(store.read, name, 11)
-
-    with_queue(test)
+    await with_runs(queue, tmp_path)
+    store, name = store_of(queue, TOKEN, tmp_path), "a/checkpoint_000000-aaaa/model.pt"
+    FolderStore(tmp_path / "results").write(name, b"0123456789ab")
+    assert await asyncio.to_thread(store.read, name) == b"0123456789ab"
+    with pytest.raises(TooLargeError):
+        await asyncio.to_thread(store.read, name, 11)
 
 
-def test_a_sweeps_points_are_runs_of_its_user(with_queue):
-    async def test(queue):
-        eva, other, _ = await with_users(queue)
-        assert (await submitted(eva, "a", run="sweep", runs="sweep-0,sweep-1"))[0] == 200
-        assert queue.records.runs("eva") == {"sweep", "sweep-0", "sweep-1"}
-        status, said = await submitted(other, "b", run="mine", runs="sweep-1")
-        assert (status, "run 'sweep-1' is of another user" in said) == (400, True)
-
-    with_queue(test)
+async def test_a_sweeps_points_are_runs_of_its_user(queue):
+    eva, other, _ = await with_users(queue)
+    assert (await submitted(eva, "a", run="sweep", runs="sweep-0,sweep-1"))[0] == 200
+    assert queue.records.runs("eva") == {"sweep", "sweep-0", "sweep-1"}
+    status, said = await submitted(other, "b", run="mine", runs="sweep-1")
+    assert (status, "run 'sweep-1' is of another user" in said) == (400, True)
