@@ -9,6 +9,12 @@ from trainyard import figures
 from trainyard.store.objects import FolderStore
 
 
+@pytest.fixture(scope="session", autouse=True)
+def anyio_backend() -> str:
+    """Tests and fixtures that are coroutines run in one loop each test, by the plugin of anyio."""
+    return "asyncio"
+
+
 @pytest.fixture(autouse=True)
 def _no_settings_of_the_caller(monkeypatch) -> None:
     for name in list(os.environ):

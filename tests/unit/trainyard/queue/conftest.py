@@ -97,12 +97,6 @@ async def served(app):
         await runner.cleanup()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def anyio_backend():
-    """Tests and fixtures that are coroutines share the loop of the test."""
-    return "asyncio"
-
-
 @asynccontextmanager
 async def queue_of(folder, database="", budget=math.inf, low=NEVER, **keywords):
     """A queue before a head, which has the other keywords."""

@@ -127,20 +127,15 @@ def logs() -> log.Logs:
     return log.Logs(SimpleNamespace(get=lambda _: stack))
 
 
-def test_a_slow_reader_misses_a_part_and_is_told(written):  # F68
+async def test_a_slow_reader_misses_a_part_and_is_told(written):  # F68
     written += [f"{number:07}\n" * 2**12 for number in range(100)]
-
-    async def read() -> list[list[str]]:
-        read_now = logs()
-        slow, quick = (read_now.read("dev", "a") for _ in range(2))
-        found = [json.loads(await anext(slow))]
-        whole = [json.loads(each) async for each in quick]
-        assert shown(whole) == "".join(written)
-        found += [json.loads(each) async for each in slow]
-        assert read_now._open == {}
-        return found
-
-    first, cut, *others, end = asyncio.run(read())
+    read_now = logs()
+    slow, quick = (read_now.read("dev", "a") for _ in range(2))
+    first = json.loads(await anext(slow))
+    whole = [json.loads(each) async for each in quick]
+    assert shown(whole) == "".join(written)
+    cut, *others, end = [json.loads(each) async for each in slow]
+    assert read_now._open == {}
     assert first == ["log", written[0][: log.PIECE]]
     assert (cut[0], "is left out" in cut[1], end) == ("cut", True, ["end", "SUCCEEDED"])
     rest = shown(others)
@@ -148,32 +143,26 @@ def test_a_slow_reader_misses_a_part_and_is_told(written):  # F68
     assert log.MOST_CHARACTERS - log.PIECE <= len(rest) <= log.MOST_CHARACTERS
 
 
-def test_a_line_without_an_end_is_broken(written):  # F68
+async def test_a_line_without_an_end_is_broken(written):  # F68
     written += ["x" * 2**15] * 64
-
-    async def longest() -> int:
-        found = [json.loads(each)[1] async for each in logs().read("dev", "a")]
-        return max(len(line) for line in "".join(found).split("\n"))
-
-    assert asyncio.run(longest()) <= log.LONGEST_LINE + 2**15
+    found = [json.loads(each)[1] async for each in logs().read("dev", "a")]
+    longest = max(len(line) for line in "".join(found).split("\n"))
+    assert longest <= log.LONGEST_LINE + 2**15
 
 
-def test_logs_and_readers_are_counted(written, monkeypatch):  # F68
+async def test_logs_and_readers_are_counted(written, monkeypatch):  # F68
     monkeypatch.setattr(log, "MOST_READERS", 2)
     monkeypatch.setattr(log, "MOST_LOGS", 1)
     written += ["first\n", "second\n"]
-
-    async def kinds() -> list[str]:
-        read = logs().read
-        first = read("dev", "a")
-        found = [await anext(first), await anext(read("dev", "b"))]
-        second = read("dev", "a")
-        found += [await anext(second), await anext(read("dev", "a"))]
-        await first.aclose()
-        found.append(await anext(read("dev", "a")))
-        return [json.loads(each)[0] for each in found]
-
-    assert asyncio.run(kinds()) == ["log", "fault", "log", "fault", "log"]
+    read = logs().read
+    first = read("dev", "a")
+    found = [await anext(first), await anext(read("dev", "b"))]
+    second = read("dev", "a")
+    found += [await anext(second), await anext(read("dev", "a"))]
+    await first.aclose()
+    found.append(await anext(read("dev", "a")))
+    kinds = [json.loads(each)[0] for each in found]
+    assert kinds == ["log", "fault", "log", "fault", "log"]
 
 
 @pytest.fixture
@@ -184,7 +173,9 @@ def asked(monkeypatch) -> list[int]:
     return found
 
 
-def test_1000_questions_are_asked_in_turns_each_until_its_answer_is_read(asked, guard):  # F68
+async def test_1000_questions_are_asked_in_turns_each_until_its_answer_is_read(  # F68
+    asked, guard
+):
     async def ask(path: str, read: asyncio.Event) -> None:
         async def send(message) -> None:
             if message["type"] == "http.response.body":
@@ -193,20 +184,17 @@ def test_1000_questions_are_asked_in_turns_each_until_its_answer_is_read(asked, 
         scope = {"type": "http", "method": "GET", "headers": [], "query_string": b""}
         await guard._app(scope | {"path": path}, asyncio.Event().wait, send)
 
-    async def run() -> None:
-        read, at_once = asyncio.Event(), asyncio.Event()
-        at_once.set()
-        async with asyncio.timeout(waiting.DEADLINE_S), asyncio.TaskGroup() as group:
-            for _ in range(1000):
-                group.create_task(ask("/api/dev/row", read))
-            while len(asked) < server.AT_ONCE:
-                await asyncio.sleep(0.01)
-            await ask("/api/session", at_once)  # the others do not wait for these
-            assert len(asked) == server.AT_ONCE
-            read.set()
-        assert len(asked) == 1000
-
-    asyncio.run(run())
+    read, at_once = asyncio.Event(), asyncio.Event()
+    at_once.set()
+    async with asyncio.timeout(waiting.DEADLINE_S), asyncio.TaskGroup() as group:
+        for _ in range(1000):
+            group.create_task(ask("/api/dev/row", read))
+        while len(asked) < server.AT_ONCE:
+            await asyncio.sleep(0.01)
+        await ask("/api/session", at_once)  # the others do not wait for these
+        assert len(asked) == server.AT_ONCE
+        read.set()
+    assert len(asked) == 1000
 
 
 def test_only_a_reader_that_reads_nothing_is_cut_off():  # F68
