@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fakes.kubernetes.node import FOLDERS, LINKS, LOCK, _hierarchies, _sweep
+from tests.fakes.kubernetes.node import FOLDERS, LOCK, _hierarchies, _sweep
 from tests.fakes.machines import network
 
 pytestmark = pytest.mark.integration
@@ -25,7 +25,7 @@ def _left(number):
     """The existing parts of a node: its folder, its cable, its control groups."""
     name = f"tymk{number}"
     groups = [group / name for _, _, group in _hierarchies()]
-    return [path for path in (FOLDERS / name, LINKS / name, *groups) if path.exists()]
+    return [path for path in (FOLDERS / name, network.LINKS / name, *groups) if path.exists()]
 
 
 def test_a_killed_test_run_leaves_no_process_and_the_next_one_removes_the_rest(kubernetes):
