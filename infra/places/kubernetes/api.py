@@ -106,8 +106,7 @@ class Api:
         """Return an object; None if it does not exist."""
 
         def ask() -> Manifest:
-            where = self.cluster.namespace
-            return dict(self._client.get(_namespaced(kind), name, namespace=where))
+            return dict(self._client.get(_namespaced(kind), name))
 
         with explained(f"{kind} {name}", self.cluster):
             return unless(NOT_FOUND, lambda: self._patiently(ask))
@@ -118,17 +117,9 @@ class Api:
         Raises:
             ApiError: the cluster refuses it.
         """
-        kind = str(manifest["kind"])
+        wanted = _namespaced(str(manifest["kind"]))(manifest)
         return dict(
-            self._patiently(
-                lambda: self._client.apply(
-                    _namespaced(kind)(manifest),
-                    str(manifest["metadata"]["name"]),
-                    namespace=self.cluster.namespace,
-                    force=True,
-                    dry_run=dry_run,
-                )
-            )
+            self._patiently(lambda: self._client.apply(wanted, force=True, dry_run=dry_run))
         )
 
     def merge(self, kind: str, name: str, patch: Manifest) -> None:
@@ -136,11 +127,7 @@ class Api:
         with explained(f"{kind} {name}", self.cluster):
             self._patiently(
                 lambda: self._client.patch(
-                    _namespaced(kind),
-                    name,
-                    patch,
-                    namespace=self.cluster.namespace,
-                    patch_type=PatchType.MERGE,
+                    _namespaced(kind), name, patch, patch_type=PatchType.MERGE
                 )
             )
 
@@ -148,12 +135,7 @@ class Api:
         """Start to delete an object, which is gone once all that belongs to it is."""
 
         def ask() -> None:
-            self._client.delete(
-                _namespaced(kind),
-                name,
-                namespace=self.cluster.namespace,
-                cascade=CascadeType.FOREGROUND,
-            )
+            self._client.delete(_namespaced(kind), name, cascade=CascadeType.FOREGROUND)
 
         with explained(f"{kind} {name}", self.cluster):
             unless(NOT_FOUND, lambda: self._patiently(ask))
@@ -163,10 +145,7 @@ class Api:
         with explained("its pods", self.cluster):
             return self._patiently(
                 lambda: [
-                    dict(pod)
-                    for pod in self._client.list(
-                        _named(POD, "Pod"), namespace=self.cluster.namespace, labels=dict(labels)
-                    )
+                    dict(pod) for pod in self._client.list(_named(POD, "Pod"), labels=dict(labels))
                 ]
             )
 
@@ -178,9 +157,7 @@ class Api:
         """
         fields: dict[str, Any] = {"involvedObject.uid": live["metadata"]["uid"]}
         try:
-            found = self._client.list(
-                _named(EVENT, "Event"), namespace=self.cluster.namespace, fields=fields
-            )
+            found = self._client.list(_named(EVENT, "Event"), fields=fields)
             events = [dict(event) for event in found]
         except httpx2.HTTPError:
             return ""
@@ -195,9 +172,7 @@ class Api:
         """Return what Kueue says of an object that it has wait; "" if that is unknown."""
         labels = {JOB_LABEL: live["metadata"]["uid"]}
         try:
-            found = self._client.list(
-                _namespaced("Workload"), namespace=self.cluster.namespace, labels=labels
-            )
+            found = self._client.list(_namespaced("Workload"), labels=labels)
             told = [each for one in found for each in dict(one)["status"]["conditions"]]
         except (httpx2.HTTPError, KeyError):
             return ""
@@ -207,13 +182,7 @@ class Api:
     def log(self, pod: str, container: str, *, lines: int | None = None) -> list[str]:
         """Return the last lines of a container's log, or all; none if it has no log."""
         try:
-            found = self._client.log(
-                pod,
-                namespace=self.cluster.namespace,
-                container=container,
-                tail_lines=lines,
-                newlines=False,
-            )
+            found = self._client.log(pod, container=container, tail_lines=lines, newlines=False)
             return [str(line) for line in found]
         except httpx2.HTTPError:  # it has not started, or is gone
             return []

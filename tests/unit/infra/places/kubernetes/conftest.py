@@ -46,6 +46,7 @@ class FakeCluster:
             return self._get(tuple(path.rsplit("/", 2)[1:]))
         if found["plural"] is None:
             return self._get(("namespaces", found["namespace"]))
+        assert found["namespace"] == "team", path
         if found["name"] is None:
             return self._list(found["plural"], request.url.params.get("fieldSelector", ""))
         return self._on((found["plural"], found["name"]), request)
