@@ -128,6 +128,14 @@ def run(settings, recorded, requests, monkeypatch) -> Callable[..., dict[str, An
 
 
 @pytest.fixture
+def warnings(monkeypatch) -> list[str]:
+    """What the program warns of."""
+    found: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: found.append(text))
+    return found
+
+
+@pytest.fixture
 def requests(monkeypatch) -> list[Any]:
     """The requests of the program to the engine, with the options of its resources."""
     found: list[Any] = []

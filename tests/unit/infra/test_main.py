@@ -73,18 +73,16 @@ def test_tracking_is_one_more_service_and_off_by_default(run, recorded):  # A45
     assert exported["trackingPassword"] == "value of tracking-admin"
 
 
-def test_alerts_that_nothing_can_send_are_told(run, bare, put_program, monkeypatch):
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", said.append)
+def test_alerts_that_nothing_can_send_are_told(run, bare, put_program, warnings):
     run(alertWebhookUrl="https://chat.example/canary")
-    in_the_clear, absent = said
+    in_the_clear, absent = warnings
     assert "the machine has no alertmanager or prometheus-alertmanager: alert" in absent
     assert "Run `make monitoring`, then run `up` again" in absent
     assert "canary" not in in_the_clear + absent
     put_program(bare, "prometheus-alertmanager", "exit 0")
-    said.clear()
+    warnings.clear()
     exported = run(alertWebhookUrl="https://chat.example/canary")
-    assert said == [in_the_clear]
+    assert warnings == [in_the_clear]
     assert exported["alertmanagerUrl"] == "http://127.0.0.1:9093"
 
 
@@ -468,19 +466,17 @@ def test_when_a_job_that_cannot_start_fails_is_a_setting(run, recorded):  # D36
 
 
 @pytest.mark.usefixtures("engine")
-def test_a_kernel_that_keeps_no_bounds_is_told_of(run, recorded, monkeypatch, capsys):
+def test_a_kernel_that_keeps_no_bounds_is_told_of(run, recorded, monkeypatch, warnings):
     info = docker_engine.info()
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", said.append)
     monkeypatch.setattr(docker_engine, "info", lambda *_: info | {"SwapLimit": False})
     run(runtime="docker")
     assert _bounds(recorded)["versitygw"] == (4096, -1, 2048)
-    assert said == []
+    assert warnings == []
     nothing = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), False)
     monkeypatch.setattr(docker_engine, "info", lambda *_: info | nothing)
     run(runtime="docker")
     assert _bounds(recorded)["versitygw"] == (None, None, 0)
-    assert "bounds no memory or no processes" in said[0]
+    assert "bounds no memory or no processes" in warnings[0]
 
 
 @pytest.mark.usefixtures("engine")
@@ -587,10 +583,8 @@ def test_the_queue_is_a_container_and_the_address_of_jobs(run, recorded):
 
 @pytest.mark.usefixtures("bare")
 def test_the_notebook_is_a_process_of_this_machine_once_it_is_installed(  # D20
-    run, recorded, monkeypatch, tmp_path
+    run, recorded, monkeypatch, tmp_path, warnings
 ):
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", said.append)
     environment = tmp_path / "environment"
     (environment / "bin").mkdir(parents=True)
     monkeypatch.setattr(local.sys, "prefix", str(environment))
@@ -603,8 +597,8 @@ def test_the_notebook_is_a_process_of_this_machine_once_it_is_installed(  # D20
         programs = {args.inputs["name"]: args.inputs for args in started}
         assert ("jupyter" in programs) == there
         told = "the machine has no jupyter-lab: jupyter does not run. Run `make notebook`"
-        assert (told in str(said)) != there
-        said.clear()
+        assert (told in str(warnings)) != there
+        warnings.clear()
         assert programs["page"]["command"][0] == str(environment / "bin/train")
     assert exported["notebookUrl"] == "http://127.0.0.1:8888/lab?token=value of notebook-token"
     notebook = programs["jupyter"]

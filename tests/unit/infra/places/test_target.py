@@ -713,14 +713,6 @@ def test_nothing_but_ssh_is_let_in(run, recorded, cidrs):  # F33
         assert (rule["protocol"], rule["firstPort"], rule["lastPort"]) == ("tcp", 22, 22)
 
 
-@pytest.fixture
-def warnings(monkeypatch) -> list[str]:
-    """What the program warns of."""
-    found: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: found.append(text))
-    return found
-
-
 @pytest.mark.usefixtures("rented")
 def test_a_machine_without_an_end_has_no_deadline(run, recorded, warnings):
     exported = run(allowedCidrs=HOME, lambdaCloud={"candidates": [{"type": "gpu_1x_a10"}]})

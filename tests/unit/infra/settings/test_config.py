@@ -446,19 +446,17 @@ def test_an_api_key_in_the_clear_is_refused_and_not_shown(settings, host):  # F3
     ],
 )
 def test_a_secret_in_the_clear_is_told_and_not_shown(  # F35
-    settings, host, monkeypatch, key, changes, named
+    settings, host, monkeypatch, warnings, key, changes, named
 ):
-    said: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", said.append)
     monkeypatch.setattr(config, "parse", lambda *_: SimpleNamespace(reservation=None))
     raw = {f"project:{k}": value for k, value in settings(**changes).items()}
 
     _read(raw, host)
-    (warning,) = said
+    (warning,) = warnings
     assert f"train config set --secret {named}" in warning
     assert "canary" not in warning
     _read(raw, host, f"project:{key}")
-    assert len(said) == 1
+    assert len(warnings) == 1
 
 
 def test_the_schema_types_its_keys_and_describes_them(schema):
