@@ -24,12 +24,7 @@ def _fast(monkeypatch):
 def props(cluster):
     """What a ConfigMap is declared by; others change the manifest."""
     return {
-        "cluster": {
-            "kubeconfig": cluster.kubeconfig,
-            "context": "lab",
-            "namespace": "team",
-            "uid": "cluster-1",
-        },
+        "cluster": vars(cluster) | {"uid": "cluster-1"},
         "owner": "stack-1",
         "manifest": {
             "apiVersion": "v1",

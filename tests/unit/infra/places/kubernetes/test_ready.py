@@ -213,16 +213,8 @@ def wait(cluster, monkeypatch):
 
     def run(live, *looks, timeout=0.1, once=False, **more):
         monkeypatch.setattr(ready, "_api", lambda _: FakeApi(cluster, live, *looks, **more))
-        args = ready.ReadyArgs(
-            cluster={},
-            kind=live["kind"],
-            name="lab-store",
-            pods=LABELS,
-            once=once,
-            version="",
-            timeout=1,
-        )
-        life.await_up(ready.PodsDriver(args, tells=True), timeout)
+        props = _ready_props(cluster, live["kind"], "lab-store") | {"once": once}
+        life.await_up(ready.PodsDriver(ready.ReadyArgs.of(props), tells=True), timeout)
 
     return run
 
@@ -354,8 +346,7 @@ def test_pods_of_a_cluster_that_was_deleted_are_not_its_successors(wait):
 
 
 def _ready_props(cluster, kind, name):
-    where = {"kubeconfig": cluster.kubeconfig, "context": "lab", "namespace": "team"}
-    found = {"cluster": where, "kind": kind, "name": name, "pods": LABELS, "once": False}
+    found = {"cluster": vars(cluster), "kind": kind, "name": name, "pods": LABELS, "once": False}
     return found | {"version": "1", "timeout": 1, "ready": True}
 
 
@@ -386,7 +377,5 @@ def test_ends_of_long_ago_do_not_count(lived, loops):  # F63
 def test_the_logs_of_all_containers_are_read_below_their_names(cluster, monkeypatch):
     found = FakeApi(cluster, {}, [pod(), pod("lab-store-1")], log=["a", "b", "c"])
     monkeypatch.setattr(ready, "_api", lambda _: found)
-    args = {"kind": "StatefulSet", "name": "lab-store", "version": "", "timeout": 1.0}
-    props = {**args, "cluster": {}, "pods": LABELS, "once": False, "ready": True}
-    log = ready.ReadyProvider().log("x", props, 2)
+    log = ready.ReadyProvider().log("x", _ready_props(cluster, "StatefulSet", "lab-store"), 2)
     assert log == ["==> lab-store-0 store <==", "b", "c", "==> lab-store-1 store <==", "b", "c"]

@@ -31,9 +31,8 @@ CLUSTER = {
 
 @pytest.fixture
 def olds(cluster):
-    where = {"kubeconfig": cluster.kubeconfig, "context": "lab", "namespace": "team"}
     return {
-        "cluster": where | {"uid": "cluster-1"},
+        "cluster": vars(cluster) | {"uid": "cluster-1"},
         "owner": "stack-1",
         "manifest": {
             "kind": "RayCluster",
