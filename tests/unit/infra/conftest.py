@@ -159,11 +159,17 @@ def engine(bare, monkeypatch) -> Path:
     return bare
 
 
+def faults(settings: dict[str, str], host: LocalHost, stack: str = "dev") -> str:
+    """Have settings refused; return the message."""
+    with pytest.raises(pulumi.RunError) as raised:
+        config.parse(settings, host, stack)
+    return str(raised.value)
+
+
 def is_named(key: str, bound: str, settings: dict[str, str], host: LocalHost) -> None:
     """Have a bad setting refused, which one line names with its value, bound and next action."""
-    with pytest.raises(pulumi.RunError) as raised:
-        config.parse(settings, host, "dev")
-    lines = [line for line in str(raised.value).splitlines() if line.startswith(f"  - {key} = ")]
-    assert len(lines) == 1, str(raised.value)
+    message = faults(settings, host)
+    lines = [line for line in message.splitlines() if line.startswith(f"  - {key} = ")]
+    assert len(lines) == 1, message
     assert bound in lines[0]
     assert re.search(r"; \w+", lines[0]), "no next action"

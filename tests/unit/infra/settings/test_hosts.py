@@ -17,7 +17,7 @@ from infra.places.lambda_cloud.settings import LambdaCloud
 from infra.places.ssh.settings import Hosts
 from infra.settings import config
 from infra.settings import nodes as node_settings
-from tests.unit.infra.conftest import is_named
+from tests.unit.infra.conftest import faults, is_named
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKx0bm90LWEtcmVhbC1rZXktYnV0LW9mLWl0cy1mb3Jt"
 ONE = {"address": "192.0.2.4", "user": "ubuntu", "hostKey": KEY}
@@ -199,9 +199,7 @@ def test_all_faults_are_in_one_message(settings, host):  # F2
         "worker": {"cpus": -1},
         "x": 1,
     }
-    with pytest.raises(pulumi.RunError) as raised:
-        config.parse(settings(**changes), host, "lab")
-    message = str(raised.value)
+    message = faults(settings(**changes), host, "lab")
     assert "11 faults" in message, message
     assert "Pulumi.lab.yaml" in message
     keys = [*(f"hosts[0].{key}" for key in ("address", "user", "hostKey", "port"))]

@@ -8,6 +8,7 @@ import pytest
 
 from infra.machines.local import LocalHost
 from infra.settings import config
+from tests.unit.infra.conftest import faults
 
 Settings = Callable[..., dict[str, str]]
 
@@ -23,9 +24,7 @@ def _parse(settings: Settings, host: LocalHost, stack: str = "lab", **changes: A
 
 
 def _faults(settings: Settings, host: LocalHost, stack: str = "lab", **changes: Any) -> str:
-    with pytest.raises(pulumi.RunError) as error:
-        _parse(settings, host, stack, **changes)
-    return str(error.value)
+    return faults(settings(**{**GOOD, **changes}), host, stack)
 
 
 def test_what_is_left_out_has_defaults(settings, host):
