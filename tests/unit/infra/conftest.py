@@ -18,6 +18,7 @@ from engine.docker.provider import DockerProvider
 from engine.goal import goal_of
 from engine.values import reveal
 from infra.machines import bundle, docker_engine
+from infra.machines.accelerators import Device
 from infra.machines.local import LocalHost
 from infra.settings import config
 
@@ -157,6 +158,19 @@ def engine(bare, monkeypatch) -> Path:
     info |= dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
     monkeypatch.setattr(docker_engine, "info", lambda *_: info)
     return bare
+
+
+def devices(count: int, kind: str = "nvidia") -> list[Device]:
+    return [
+        Device(
+            index=i,
+            kind=kind,
+            name="NVIDIA A10",
+            uuid=f"GPU-{i}",
+            path="" if kind == "nvidia" else f"/dev/dri/renderD{128 + i}",
+        )
+        for i in range(count)
+    ]
 
 
 def faults(settings: dict[str, str], host: LocalHost, stack: str = "dev") -> str:

@@ -10,9 +10,9 @@ import pulumi
 import pytest
 
 from infra.machines import accelerators, docker_engine, local
-from infra.machines.accelerators import Device
 from node import ray_command
 from tests.outputs import names_of_outputs
+from tests.unit.infra.conftest import devices
 from trainyard.client import outputs as contract
 
 ROOT = Path(__file__).parents[3]
@@ -525,19 +525,6 @@ def test_every_published_port_is_checked_before_anything_starts(run, recorded):
     assert checked == published
 
 
-def _devices(kind: str, count: int) -> tuple[Device, ...]:
-    return tuple(
-        Device(
-            index=index,
-            kind=kind,
-            name="A100" if kind == "nvidia" else "MI100",
-            uuid=f"GPU-{index}" if kind == "nvidia" else "",
-            path="" if kind == "nvidia" else f"/dev/dri/renderD{128 + index}",
-        )
-        for index in range(count)
-    )
-
-
 @pytest.mark.usefixtures("engine")
 def test_train_in_the_notebook_has_all_outputs_that_it_reads(run, recorded):
     run(runtime="docker", notebook=True)
@@ -643,7 +630,7 @@ def test_images_have_the_python_that_is_asked_for(run, recorded):
 @pytest.mark.usefixtures("engine")
 def test_each_worker_gets_one_nvidia_device_and_no_other(run, recorded, monkeypatch):  # D1 D18 D19
     monkeypatch.setattr(accelerators, "_run", lambda *_: "")
-    monkeypatch.setattr(accelerators, "parse_nvidia", lambda *_: _devices("nvidia", 2))
+    monkeypatch.setattr(accelerators, "parse_nvidia", lambda *_: devices(2))
     exported = run(runtime="docker", accelerator="nvidia")
     containers = _containers(recorded)
     assert containers["ray-worker-0"]["gpus"] == "device=GPU-0"
@@ -660,7 +647,7 @@ def test_each_worker_gets_one_amd_device_and_no_other(run, recorded, monkeypatch
     monkeypatch.setattr(accelerators, "_topology", dict)
     monkeypatch.setattr(accelerators, "_nodes", list)
     monkeypatch.setattr(accelerators, "_rocm_smi", lambda: "")
-    monkeypatch.setattr(accelerators, "parse_amd", lambda *_: _devices("amd", 2))
+    monkeypatch.setattr(accelerators, "parse_amd", lambda *_: devices(2, "amd"))
     groups = {"/dev/kfd": "44", "/dev/dri/renderD128": "105", "video": "44"}
     groups["/dev/dri/renderD129"] = "105"
     monkeypatch.setattr(accelerators, "_groups", lambda _: groups)
@@ -679,8 +666,8 @@ def test_more_workers_than_devices_are_refused_before_anything_is_made(  # D2
     run, recorded, monkeypatch
 ):
     monkeypatch.setattr(accelerators, "_run", lambda *_: "")
-    monkeypatch.setattr(accelerators, "parse_nvidia", lambda *_: _devices("nvidia", 1))
-    with pytest.raises(pulumi.RunError, match=r"2 workers with 1 GPU each need 2 devices.*A100"):
+    monkeypatch.setattr(accelerators, "parse_nvidia", lambda *_: devices(1))
+    with pytest.raises(pulumi.RunError, match=r"2 workers with 1 GPU each need 2 devices.*A10"):
         run(runtime="docker", accelerator="nvidia")
     assert recorded.created == []
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from infra.machines import accelerators
 from infra.machines.accelerators import AcceleratorError, ContainerAccess, Device
+from tests.unit.infra.conftest import devices
 
 A100_UUIDS = [
     "GPU-513536b6-7d19-9063-b049-1e69664bb298",
@@ -87,19 +88,6 @@ MI250_SMI = """\
 PHOENIX_SMI = (
     '{"card0": {"PCI Bus": "0000:C4:00.0", "Card Series": "N/A", "Device Name": "Phoenix3"}}'
 )
-
-
-def devices(count: int, kind: str = "nvidia") -> list[Device]:
-    return [
-        Device(
-            index=i,
-            kind=kind,
-            name="NVIDIA A10",
-            uuid=f"GPU-{i}",
-            path="" if kind == "nvidia" else f"/dev/dri/renderD{128 + i}",
-        )
-        for i in range(count)
-    ]
 
 
 def test_reads_two_gpus():
