@@ -7,10 +7,8 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-import asyncssh
 import pulumi
 import pytest
 import yaml
@@ -18,7 +16,6 @@ from pulumi.runtime import rpc
 
 from engine.values import mask, reveal
 from infra.machines import cloud_init, docker_engine, probe
-from infra.machines.host_key import HostKeyProvider
 from infra.machines.probe import Facts
 from infra.places.containers.container_deadline import DeadlineArgs
 from tests import host_facts, pages, ran
@@ -103,19 +100,15 @@ def rented(bare, recorded, monkeypatch) -> None:
 
 @pytest.mark.parametrize("gpus", [0, 2])
 def test_containers_of_another_machine_are_all_of_its_engine(  # A27
-    run, recorded, requests, looks, monkeypatch, tmp_path, gpus
+    run, recorded, requests, looks, monkeypatch, key_file, gpus
 ):
     looks(gpus=gpus)
     bounds = dict.fromkeys(("MemoryLimit", "SwapLimit", "PidsLimit"), True)
     info = {**bounds, "Runtimes": {"nvidia": {}}}
     asked: list[Any] = []
     monkeypatch.setattr(docker_engine, "info", lambda machine: asked.append(machine) or info)
-    (key := tmp_path / "key").write_bytes(
-        asyncssh.generate_private_key("ssh-ed25519").export_private_key()
-    )
-    key.chmod(0o600)
     gpu = {"accelerator": "nvidia"} if gpus else {}
-    exported = run(runtime="docker", hosts=[ONE], sshKeyFile=str(key), notebook=True, **gpu)
+    exported = run(runtime="docker", hosts=[ONE], sshKeyFile=str(key_file), notebook=True, **gpu)
     assert [machine.name for machine in asked] == ["ada@192.0.2.4"]
     # Each of pulumi-docker's resources has the provider of that Engine.
     (engine,) = [each for each in requests if each.type == "pulumi:providers:docker"]
@@ -427,14 +420,6 @@ def test_the_head_can_wake_what_other_hosts_have_parked(run, recorded):  # F35
     assert supervisors["host-1-supervisor"].inputs["ports"]["nodeSwitchPort"] == [8767]
     for args in recorded.created:
         assert told["token"] not in str(mask(args.inputs)), args.name
-
-
-@pytest.fixture
-def key_file(tmp_path) -> Path:
-    path = tmp_path / "id_ed25519"
-    path.write_text(HostKeyProvider().create({"name": "x"}).outs["privateKey"])
-    path.chmod(0o600)
-    return path
 
 
 @pytest.mark.usefixtures("looks")

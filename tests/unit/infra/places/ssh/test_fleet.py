@@ -9,7 +9,6 @@ import pytest
 
 from infra.machines import probe
 from infra.machines.fleet import FleetArgs
-from infra.machines.host_key import HostKeyProvider
 from infra.machines.probe import Facts
 from infra.places.ssh.fleet import inspect
 from infra.places.ssh.settings import SshHost
@@ -114,19 +113,15 @@ def test_hosts_are_looked_at_side_by_side(monkeypatch):
     assert len(_machines(*(_host(f"h{i}") for i in range(8)))) == 8
 
 
-def test_the_key_file_is_read_once_for_all(monkeypatch, tmp_path):
-    text = HostKeyProvider().create({"name": "x"}).outs["privateKey"]
-    path = tmp_path / "id"
-    path.write_text(text)
-    path.chmod(0o600)
-    keys = []
+def test_the_key_file_is_read_once_for_all(monkeypatch, key_file):
+    text, keys = key_file.read_text(), []
 
     def look(connection):
         keys.append(connection.private_key)
         return FACTS
 
     monkeypatch.setattr(probe, "probe", look)
-    _machines(_host("a"), _host("b"), key_file=path)
+    _machines(_host("a"), _host("b"), key_file=key_file)
     _machines(_host("a"))  # the SSH agent's
     assert keys == [text, text, ""]
 
@@ -138,15 +133,12 @@ def test_a_key_file_that_cannot_be_used_names_the_setting(tmp_path):  # F38
         _machines(_host("a"), key_file=tmp_path / "none")
 
 
-def test_users_log_in_with_their_own_key_file_or_agent(monkeypatch, tmp_path):  # F35
+def test_users_log_in_with_their_own_key_file_or_agent(monkeypatch, key_file):  # F35
     monkeypatch.setattr(probe, "probe", lambda _: FACTS)
-    path = tmp_path / "id"
-    path.write_text(HostKeyProvider().create({"name": "x"}).outs["privateKey"])
-    path.chmod(0o600)
-    for key_file, shown in ((path, str(path)), (None, "")):
-        declared = _fleet(_host("a"), key_file=key_file)
+    for given, shown in ((key_file, str(key_file)), (None, "")):
+        declared = _fleet(_host("a"), key_file=given)
         output = declared.login.output(declared.machines[0])
         assert output["keyFile"] == declared.login.key_file == shown
         assert declared.expires_at == ""
-        if key_file:
+        if given:
             assert output["privateKey"] == ""
