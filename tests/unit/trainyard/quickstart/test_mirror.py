@@ -74,17 +74,6 @@ def test_only_what_changed_is_fetched_and_nothing_deleted(mirror, write, told): 
     assert _files(mirror.here) == {"checkpoint_000000/state.pt": "old", "progress.json": "22"}
 
 
-def test_what_is_still_written_waits(mirror, write):
-    log = write("log", "half")
-    mirror.pull(last=False)
-    assert _files(mirror.here) == {}
-    log.write_text("half and more")
-    mirror.pull(last=False)
-    assert _files(mirror.here) == {}
-    mirror.pull(last=False)
-    assert _files(mirror.here) == {"log": "half and more"}
-
-
 def test_a_checkpoint_comes_with_all_of_its_files_or_not_at_all(mirror, write):
     write("trial/checkpoint_000001/a", "a")
     mirror.pull(last=False)
