@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.client import Train
 from trainyard import figures
 from trainyard.store.objects import FolderStore
 
@@ -20,6 +21,11 @@ def _no_settings_of_the_caller(monkeypatch) -> None:
     for name in list(os.environ):
         if name.startswith(("TRAINYARD_", "RAY_", "AWS_")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def train(monkeypatch, capsys) -> Train:
+    return Train(monkeypatch, capsys)
 
 
 @pytest.fixture

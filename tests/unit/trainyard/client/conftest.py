@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.client import Train
 from tests.outputs import of_stack
 from trainyard.client import outputs
 
@@ -41,8 +40,3 @@ def outputs_file(tmp_path):
         return path
 
     return write
-
-
-@pytest.fixture
-def train(monkeypatch, capsys) -> Train:
-    return Train(monkeypatch, capsys)

@@ -1,7 +1,6 @@
 """The cluster file for Google Cloud: Ray's own schema and loader take it."""
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,38 +10,29 @@ import yaml
 from ray.autoscaler._private import util
 
 from tests import ran
-from trainyard.client import cli
 from trainyard.quickstart import gcp
 
 GIVEN = {"--project": "my-project-1", "--cidr": "192.0.2.0/24"}
 
 
 @pytest.fixture
-def write(tmp_path, monkeypatch) -> Callable[..., int]:
+def write(tmp_path, monkeypatch, train) -> Callable[..., int]:
     """Writes the file by the command; returns the exit status."""
 
-    def written(**changed: str) -> int:
+    def written(**changed: str) -> Any:
         given = GIVEN | {f"--{key}": value for key, value in changed.items()}
         words = [word for pair in given.items() for word in pair]
-        command = ["train", "cluster-file", "--provider", "gcp", "-o", "c.yaml"]
-        monkeypatch.setattr(sys, "argv", [*command, *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return int(ended.value.code or 0)
+        return train("cluster-file", "--provider", "gcp", "-o", "c.yaml", *words)
 
     monkeypatch.chdir(tmp_path)
     return written
 
 
-def test_rays_schema_and_loader_take_the_file(
-    write, tmp_path, monkeypatch, capsys
-):  # B1 B2 B26 B29
+def test_rays_schema_and_loader_take_the_file(write, tmp_path, monkeypatch, train):  # B1 B2 B26 B29
     # One that PyTorch/XLA has packages for, so that a host of TPUs starts.
     monkeypatch.setattr(gcp, "PYTHON", "3.12")
     assert write() == 0
-    assert (
-        "has no end and no budget: it costs money until `ray down -y c.y" in capsys.readouterr().out
-    )
+    assert "has no end and no budget: it costs money until `ray down -y c.y" in train.out
     assert "no end and no budget" in (tmp_path / "c.yaml").read_text().partition("\n")[0]
     page = (Path(__file__).parents[4] / "docs/gcp.md").read_text().splitlines()
     assert "without an end and without a check of a budget" in page[1]
@@ -86,14 +76,13 @@ def test_rays_schema_and_loader_take_the_file(
 
 
 def test_a_python_without_packages_for_tpus_starts_no_tpu_host(  # B24
-    write, tmp_path, monkeypatch, capsys
+    write, tmp_path, monkeypatch, train
 ):
     monkeypatch.setattr(gcp, "PYTHON", "3.13")
     assert write() == 0
     config = yaml.safe_load((tmp_path / "c.yaml").read_text())
     assert config["available_node_types"]["tpu"]["max_workers"] == 0
-    said = "".join(capsys.readouterr())
-    assert "no packages for Python 3.13: for TPUs make .venv" in said
+    assert "no packages for Python 3.13: for TPUs make .venv" in train.out + train.err
 
 
 GCLOUD = """#!/bin/sh
@@ -154,9 +143,8 @@ def test_the_script_makes_and_removes_a_network_for_one_range(write, tmp_path): 
         ({"output": "none/c.yaml"}, "cannot write none/c.yaml"),
     ],
 )
-def test_what_cannot_be_is_one_message(changed, said, write, tmp_path, capsys):
+def test_what_cannot_be_is_one_message(changed, said, write, tmp_path, train):
     assert write(**changed) == 1
-    err = capsys.readouterr().err
-    assert said in err
-    assert err.count("\n") == 1
+    assert said in train.err
+    assert train.err.count("\n") == 1
     assert not list(tmp_path.iterdir())

@@ -14,20 +14,17 @@ from tree_sitter_language_pack import get_parser
 from infra.settings import versions
 from tests import ran
 from trainyard import options
-from trainyard.client import cli, scripts
+from trainyard.client import scripts
 from trainyard.client.errors import ClientError
 from trainyard.quickstart import init, ray_config
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def test_a_project_is_written_and_the_next_commands_told(tmp_path, monkeypatch, capsys):
+def test_a_project_is_written_and_the_next_commands_told(tmp_path, train):
     folder = tmp_path / "My Repo"
-    monkeypatch.setattr(sys, "argv", ["train", "init", str(folder)])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    assert caught.value.code == 0
-    assert "train submit jobs/digits.py" in capsys.readouterr().out
+    assert train("init", str(folder)) == 0
+    assert "train submit jobs/digits.py" in train.out
     # Of the job: it is submitted with its folder and the package, by the printed command.
     job = scripts.find(str(folder / "jobs/digits.py"))
     assert job.module == scripts.PACKAGE
@@ -37,7 +34,7 @@ def test_a_project_is_written_and_the_next_commands_told(tmp_path, monkeypatch, 
     assert ray_config.read_ray_config(folder / "config/ray_config.yaml").client_port == 10001
 
 
-def test_nothing_is_overwritten_and_nothing_half_written(tmp_path, monkeypatch):
+def test_nothing_is_overwritten_and_nothing_half_written(tmp_path):
     (tmp_path / "runtime_env.yaml").write_text("mine")
     with pytest.raises(ClientError, match=r"has runtime_env\.yaml already, and nothing is over"):
         init.write(tmp_path)

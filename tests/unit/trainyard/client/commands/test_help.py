@@ -1,7 +1,6 @@
 """The help shows the commands in groups, and for each examples that can be typed."""
 
 import shlex
-import sys
 from typing import Any
 
 import pytest
@@ -20,20 +19,18 @@ EXAMPLES = [
 ]
 
 
-def _help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *of: str) -> str:
-    monkeypatch.setattr(sys, "argv", ["train", *of, "--help"])
+@pytest.fixture(autouse=True)
+def _width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(WIDTH))
-    with pytest.raises(SystemExit):
-        cli.main()
-    return capsys.readouterr().out
 
 
 def test_each_command_is_in_a_group():
     assert [name for named in GROUPS.values() for name in named] == [*COMMANDS]
 
 
-def test_the_groups_are_shown(monkeypatch, capsys):
-    said = _help(monkeypatch, capsys)
+def test_the_groups_are_shown(train):
+    assert train("--help") == 0
+    said = train.out
     places = [said.index(f"\n{group}:\n") for group in GROUPS]
     assert places == sorted(places)
     assert said.index("\nStacks:") < said.index("\n  up ") < said.index("\nJobs:")
@@ -41,9 +38,9 @@ def test_the_groups_are_shown(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("command", ["submit", "cluster-file", "reap"])
-def test_examples_come_first(command, monkeypatch, capsys):
-    lines = [line.strip() for line in _help(monkeypatch, capsys, command).splitlines()]
-    lines = list(filter(None, lines))
+def test_examples_come_first(command, train):
+    assert train(command, "--help") == 0
+    lines = [line.strip() for line in train.out.splitlines() if line.strip()]
     assert lines[0].startswith(f"Usage: train {command} ")
     for line, (name, given, effect) in zip(
         lines[1:], [each for each in EXAMPLES if each[0] == command], strict=False
@@ -60,9 +57,6 @@ def test_an_example_can_be_typed(name, given, effect):
 
 
 @pytest.mark.parametrize("words", [["list", "--js"], ["submit", "--nam", "x", "alexnet"]])
-def test_abbreviated_options_are_refused(words, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["train", *words])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    assert caught.value.code == 2
-    assert "No such option" in capsys.readouterr().err
+def test_abbreviated_options_are_refused(words, train):
+    assert train(*words) == 2
+    assert "No such option" in train.err
