@@ -241,10 +241,10 @@ def outputs_of(address: str, store: Path) -> dict[str, Any]:
     }
 
 
-def write_outputs(path: Path, address: str, store: Path) -> Path:
-    """Writes the outputs as a private file."""
+def write_outputs(path: Path, address: str, store: Path, **others: str) -> Path:
+    """Writes the outputs as a private file, some with other values."""
     path.touch(mode=0o600)
-    path.write_text(json.dumps(outputs_of(address, store)))
+    path.write_text(json.dumps(outputs_of(address, store) | others))
     return path
 
 

@@ -33,16 +33,14 @@ def head(tmp_path, monkeypatch):
     for number in (1, 2):
         ui_stack.write_run(tmp_path / "store", f"run-{number:04}")
     with ui_stack.serving(found) as address:
-        outputs = ui_stack.outputs_of(address, tmp_path / "store")
+        file = tmp_path / "outputs.json"
 
         def reach(queue="true"):
-            file = tmp_path / "outputs.json"
-            file.touch(mode=0o600)
-            file.write_text(json.dumps(outputs | {"queue": queue}))
+            ui_stack.write_outputs(file, address, tmp_path / "store", queue=queue)
 
         reach()
         found.reach = reach
-        monkeypatch.setenv(contract.FILE_VARIABLE, str(tmp_path / "outputs.json"))
+        monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
         yield found
 
 

@@ -6,7 +6,6 @@ import json
 import pytest
 
 from tests import ui_stack
-from tests.client import Train
 from tests.fakes.ray_head import TOKEN
 from trainyard.client import outputs as contract
 from trainyard.queue import records, submission
@@ -183,15 +182,12 @@ def test_times_are_in_utc():
         next_time("x", 0)
 
 
-async def test_the_commands_enter_list_and_end_it(clock, tmp_path, monkeypatch, capsys, queue):
-    train = Train(monkeypatch, capsys)
+async def test_the_commands_enter_list_and_end_it(clock, tmp_path, monkeypatch, train, queue):
     (tmp_path / "code").mkdir()
     (tmp_path / "code/plain.py").write_text("print(1)\n")
     monkeypatch.chdir(tmp_path / "code")
     file = tmp_path / "outputs.json"
-    file.touch(mode=0o600)
-    outputs = ui_stack.outputs_of(queue.url, tmp_path / "store") | {"rayToken": TOKEN}
-    file.write_text(json.dumps(outputs))
+    ui_stack.write_outputs(file, queue.url, tmp_path / "store", rayToken=TOKEN)
     monkeypatch.setenv(contract.FILE_VARIABLE, str(file))
 
     async def run(*words):

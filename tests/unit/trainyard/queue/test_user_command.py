@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 from typer.testing import CliRunner
 
+from tests import ui_stack
 from tests.fakes.ray_head import TOKEN
-from tests.outputs import of_stack
 from trainyard.client import outputs
 from trainyard.client.cli import _told, app
 from trainyard.client.errors import ClientError
@@ -37,9 +37,7 @@ def train(tmp_path, monkeypatch):
 def admin(train, tmp_path, queue):
     """The same as the stack of the queue."""
     file = tmp_path / "outputs.json"
-    file.touch(mode=0o600)
-    of_queue = {"dashboardUrl": queue.url, "rayToken": TOKEN}
-    file.write_text(json.dumps(of_stack(queue.url, tmp_path / "store") | of_queue))
+    ui_stack.write_outputs(file, queue.url, tmp_path / "store", rayToken=TOKEN)
     return lambda *arguments: train(*arguments, "--outputs", str(file))
 
 
