@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
+from urllib3 import encode_multipart_formdata
 
 from trainyard.serving import uploads
 
@@ -31,16 +32,8 @@ AWKWARD = st.lists(
 
 
 def form(*parts: tuple[str, str, bytes]) -> bytes:
-    return (
-        b"".join(
-            f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{field}"; '
-            f'filename="{file}"\r\nContent-Type: image/jpeg\r\n\r\n'.encode()
-            + content
-            + b"\r\n"
-            for field, file, content in parts
-        )
-        + f"--{BOUNDARY}--\r\n".encode()
-    )
+    fields = [(field, (file, content, "image/jpeg")) for field, file, content in parts]
+    return encode_multipart_formdata(fields, BOUNDARY)[0]
 
 
 def image(kind: str, mode: str = "RGB", size: tuple[int, int] = (5, 4)) -> bytes:
@@ -88,6 +81,7 @@ HEADERS = st.lists(
 
 
 @given(HEADERS)
+@example("Content-Disposition: form-data; 1=?utf-8?b?!?=)00; .\r\n *")  # by newer parsers of Python
 def test_headers_that_are_malformed_are_read_or_refused(headers):
     body = f"--{BOUNDARY}\r\n{headers}\r\n\r\nx\r\n--{BOUNDARY}--\r\n".encode()
     # Any other error than this one fails the test.
@@ -95,13 +89,6 @@ def test_headers_that_are_malformed_are_read_or_refused(headers):
         uploads.form(TYPE, body)
     with suppress(uploads.UploadError):
         uploads.form(f"multipart/form-data; {headers}", body)
-
-
-def test_what_breaks_pythons_newer_parser_is_refused():
-    header = "Content-Disposition: form-data; 1=?utf-8?b?!?=)00; .\r\n *"
-    body = f"--{BOUNDARY}\r\n{header}\r\n\r\nx\r\n--{BOUNDARY}--\r\n".encode()
-    with pytest.raises(uploads.UploadError, match="does not name its field"):
-        uploads.form(TYPE, body)
 
 
 def test_a_form_has_bounds():

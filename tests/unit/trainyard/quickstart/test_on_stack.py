@@ -7,7 +7,7 @@ import pytest
 from ray import cloudpickle
 from ray.train import ScalingConfig
 
-from tests.outputs import of_stack
+from tests import ui_stack
 from trainyard.client import api, jobs, outputs
 from trainyard.client.errors import ClientError
 from trainyard.client.job_server import Job, Status
@@ -28,11 +28,7 @@ def stack(tmp_path, monkeypatch):
     source.mkdir(parents=True)
     (source / "loops.py").write_text("STEPS = 3\n")
     (tmp_path / "project/requirements.txt").write_text("einops==0.8.1\n")
-    node = {"gpus": 0, "memoryMib": 1024, "objectStoreMib": 256, "resources": {}, "cpus": 2}
-    values = of_stack("http://127.0.0.1:1", storage) | {"nodes": [{"name": "a"} | node]}
-    file = tmp_path / "outputs.json"
-    file.touch(mode=0o600)
-    file.write_text(json.dumps(values))
+    file = ui_stack.write_outputs(tmp_path / "outputs.json", "http://127.0.0.1:1", storage)
     monkeypatch.setenv(outputs.FILE_VARIABLE, str(file))
     place, sent, known = FolderStore(storage), [], []
 
@@ -50,7 +46,7 @@ def stack(tmp_path, monkeypatch):
     monkeypatch.setattr(api, "submit", submit)
     monkeypatch.setattr(jobs, "newest", lambda *_: known[0] if known else None)
     folders = (source.parent, source, source / "none.yaml", tmp_path / "here")
-    return initialize_ray_with_syncer(*folders, values["stack"]), place, sent, known
+    return initialize_ray_with_syncer(*folders, "dev"), place, sent, known
 
 
 def test_code_and_packages_go_and_checkpoints_come(stack, tmp_path):  # C3 C5 C6 C22
