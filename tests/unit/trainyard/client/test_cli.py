@@ -86,23 +86,6 @@ def test_versions_are_printed_of_what_is_installed(monkeypatch, train):
     assert train.out == "trainyard-ray 0.1.0\nray 2.60.0\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "suggested"),
-    [
-        ("train st", ["status", "stop", "stack"]),
-        ("train --version st", ["status", "stop", "stack"]),  # and no versions
-        ("train drill ", ["worker-loss", "store-loss", "head-loss", "preempt"]),
-        ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
-    ],
-)
-def test_a_shell_completes_commands_options_and_choices(words, suggested, monkeypatch, train):
-    monkeypatch.setenv("_TRAIN_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", words)
-    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
-    assert train() == 0
-    assert train.out.split() == suggested
-
-
 @pytest.mark.parametrize("program", ["train", "training/__main__.py"])  # as with `python -m`
 def test_the_completion_is_of_train_however_it_was_started(program, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.client import cli, completion, job_server
+from trainyard.client import completion, job_server
 from trainyard.client.job_server import Job, Status
 from trainyard.tracking.runs import Run
 
@@ -22,19 +22,15 @@ Complete = Callable[..., list[str]]
 
 
 @pytest.fixture
-def complete(monkeypatch, capsys) -> Complete:
+def complete(monkeypatch, train) -> Complete:
     """The suggestions for a line of bash, whose last word is begun."""
 
     def complete(line: str) -> list[str]:
-        monkeypatch.setattr(sys, "argv", ["train"])
         monkeypatch.setenv("_TRAIN_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
-        with pytest.raises(SystemExit, match="0"):
-            cli.main()
-        said = capsys.readouterr()
-        assert said.err == ""
-        return said.out.split()
+        assert (train(), train.err) == (0, "")
+        return list(train.out.split())
 
     return complete
 
@@ -44,6 +40,19 @@ def file(values, outputs_file) -> Path:
     for name in ("first", "lr-0", "lr-1", "lr-decay", "wide-0"):
         Run(values["storageUrl"], name).start({"epochs": 1})
     return outputs_file(values)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        ("train st", ["status", "stop", "stack"]),
+        ("train --version st", ["status", "stop", "stack"]),  # and no versions
+        ("train drill ", ["worker-loss", "store-loss", "head-loss", "preempt"]),
+        ("train submit --entrypoint-num-", ["--entrypoint-num-cpus", "--entrypoint-num-gpus"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_choices(words, suggested, complete):
+    assert complete(words) == suggested
 
 
 def test_stacks_are_those_with_settings_and_the_attached_clusters(complete, monkeypatch, tmp_path):
