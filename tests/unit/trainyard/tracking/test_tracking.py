@@ -5,9 +5,11 @@ import os
 import signal
 import sys
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+from unittest.mock import call, create_autospec
 
 import pytest
+from mlflow import MlflowClient
 from mlflow.utils import validation
 
 from tests import ran, web
@@ -107,74 +109,58 @@ run.start({{"job": "tiny"}})
     assert (done.stdout.strip(), done.returncode) == (told, code), done.stderr
 
 
-class Client:
-    """MLflow's, with its own checks and no server."""
+@pytest.fixture
+def client() -> Any:
+    """MLflow's, with its own checks and no server; `logged` is what it has got."""
+    logged: dict[str, dict[str, Any]] = {"metrics": {}, "params": {}, "tags": {}}
 
-    def __init__(self) -> None:
-        self.logged: dict[str, dict[str, Any]] = {"metrics": {}, "params": {}, "tags": {}}
-        self.requests = 0
-        self.ended: list[str] = []
-
-    def get_run(self, _: str) -> Any:
-        return SimpleNamespace(data=SimpleNamespace(params={}))
-
-    def get_metric_history(self, *_: str) -> list[Any]:
-        return []
-
-    def update_run(self, _: str, *, status: str) -> None: ...
-
-    def log_batch(self, _: str, **items: Any) -> None:
-        self.requests += 1
-        all_of_it: dict[str, Any] = dict.fromkeys(self.logged, ()) | items
-        validation._validate_batch_log_data(**all_of_it)
+    def log_batch(_: str, **items: Any) -> None:
+        validation._validate_batch_log_data(**dict.fromkeys(logged, ()) | items)
         for kind, each in items.items():
-            self.logged[kind] |= {(item.key, getattr(item, "step", 0)): item.value for item in each}
+            logged[kind] |= {(item.key, getattr(item, "step", 0)): item.value for item in each}
 
-    def log_artifact(self, *_: str) -> None:
-        raise OSError("no room for pictures")
-
-    def set_terminated(self, _: str, status: str) -> None:
-        self.ended.append(status)
-
-    def log_metric(self, _: str, key: str, value: float) -> None:
-        self.logged["metrics"][key] = value
+    made: Any = create_autospec(MlflowClient, instance=True, logged=logged)
+    made.get_run.return_value.data.params = {}
+    made.get_metric_history.return_value = []
+    made.log_batch.side_effect = log_batch
+    made.log_artifact.side_effect = OSError("no room for pictures")
+    return made
 
 
-def test_mlflow_is_told_what_a_run_has_cost_until_its_end(tmp_path, monkeypatch):
+def test_mlflow_is_told_what_a_run_has_cost_until_its_end(client, tmp_path, monkeypatch):
     (tmp_path / "first").mkdir()
-    run, client = Run(tmp_path.as_uri(), "first"), Client()
-    log = MlflowLog(run, cast(Any, client), SimpleNamespace(run_id="1", start_time=0))
+    run = Run(tmp_path.as_uri(), "first")
+    log = MlflowLog(run, client, SimpleNamespace(run_id="1", start_time=0))
     monkeypatch.delenv(JOB_VARIABLE, raising=False)
     log.stop("FAILED")
-    assert client.logged["metrics"] == {}
+    client.log_metric.assert_not_called()
     jobs = [{"job": "a", "cost": 3.0}, {"job": "b", "cost": 0.25}]  # the second one is this job's
     run.write(run_folder.JOBS, run_folder.lines(jobs))
     with web.serving(lambda _: (200, b'{"shares": [{"cost": 1.5}]}')) as queue:
         facts = {"job_submission_id": "b", "cost": f"{queue.url.removeprefix('http://')}/?since=1"}
         monkeypatch.setenv(JOB_VARIABLE, json.dumps({"metadata": facts}))
         log.stop("KILLED")
-        assert client.logged["metrics"] == {"trainyard.cost": 4.5}
-        client.logged["metrics"].clear()
+        client.log_metric.assert_called_once_with("1", "trainyard.cost", 4.5)
         log.finish("mine")
-    assert client.logged["metrics"] == {"trainyard.cost": 4.5}
-    assert client.ended == ["FAILED", "KILLED", "FINISHED"]
+    assert client.log_metric.mock_calls == [call("1", "trainyard.cost", 4.5)] * 2
+    ended = [each.args[1] for each in client.set_terminated.call_args_list]
+    assert ended == ["FAILED", "KILLED", "FINISHED"]
 
 
-def test_what_mlflow_refuses_takes_nothing_else_along(tmp_path, capsys):  # F74
+def test_what_mlflow_refuses_takes_nothing_else_along(client, tmp_path, capsys):  # F74
     (tmp_path / "first").mkdir()
     run = Run(tmp_path.as_uri(), "first")
     run.write(CURVES, b"picture")
     info = SimpleNamespace(run_id="1", start_time=0)
     odd, good = {"odd!": 1.0, "..": 2.0}, {f"loss {at}": 0.5 for at in range(50)}
     history = [good | odd | {"minutes": "soon"} for _ in range(3)]
-    client = Client()
     for _ in ("worker", "driver"):
-        log = MlflowLog(run, cast(Any, client), info)
+        log = MlflowLog(run, client, info)
         log.describe({"batch?": 1, "text": 9999 * "x", "epochs": 3})
         log.log(history)
-        requests = client.requests
+        requests = client.log_batch.call_count
         log.log(history)  # the next epoch's
-        assert client.requests == requests
+        assert client.log_batch.call_count == requests
     assert client.logged["metrics"].keys() == {(key, step) for key in good for step in (1, 2, 3)}
     assert client.logged["params"][("epochs", 0)] == "3"
     assert ("trainyard.run", 0) in client.logged["tags"]
@@ -185,4 +171,4 @@ def test_what_mlflow_refuses_takes_nothing_else_along(tmp_path, capsys):  # F74
     ]
     with pytest.raises(OSError, match="no room for pictures"):
         log.finish("mine")
-    assert client.ended == ["FINISHED"]
+    client.set_terminated.assert_called_once_with("1", "FINISHED")
