@@ -8,6 +8,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -154,11 +155,9 @@ def test_fashion_mnist_of_a_folder(tmp_path, monkeypatch):  # E6
 
 
 def test_fashion_mnist_that_cannot_be_fetched_is_one_line(tmp_path, monkeypatch):
-    def refuse(*_: Any, **__: Any) -> None:
-        raise RuntimeError("Error downloading:\nTried there, got:\nname not known\n")
-
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    monkeypatch.setattr("torchvision.datasets.FashionMNIST", refuse)
+    refused = RuntimeError("Error downloading:\nTried there, got:\nname not known\n")
+    monkeypatch.setattr("torchvision.datasets.FashionMNIST", Mock(side_effect=refused))
     with pytest.raises(JobError) as caught:
         fashion_mnist.load()
     message = str(caught.value)

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import lightning
 import pytest
@@ -245,10 +246,7 @@ def test_weights_that_are_not_to_be_had_are_one_message(tmp_path, monkeypatch):
     torch.save({"features.0.weight": torch.zeros(1)}, other)
     with pytest.raises(JobError, match="not a state dict of torchvision's MobileNetV2"):
         classifier(other)
-
-    def offline(*_: object, **__: object) -> None:
-        raise urllib.error.URLError("no route")
-
+    offline = Mock(side_effect=urllib.error.URLError("no route"))
     monkeypatch.setattr(MobileNet_V2_Weights.DEFAULT.__class__, "get_state_dict", offline)
     with pytest.raises(JobError, match=r"could not be downloaded .*no route.*--weights FILE"):
         classifier("imagenet")
@@ -332,14 +330,12 @@ def scratch(tmp_path, monkeypatch) -> Path:
 
 
 def test_records_that_cannot_be_written_end_no_training(capsys):
-    def away(_history: Any) -> None:
-        raise StorageError("the store is away")
-
     names = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "test_accuracy")
     trainer: Any = SimpleNamespace(
         callback_metrics=dict.fromkeys(names, 0.5), current_epoch=0, is_global_zero=True
     )
     model: Any = None
+    away = Mock(side_effect=StorageError("the store is away"))
     records = EpochRecords(1, generated=False, write=away)
     records.on_train_epoch_end(trainer, model)
     records.on_test_epoch_end(trainer, model)

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -237,13 +238,11 @@ def test_crops_of_cifar10_depend_on_seed_and_epoch_only(processes):  # F21
 def test_cifar10_that_is_damaged_or_missing_without_a_network_is_one_message(
     left, few_images, monkeypatch
 ):
-    def unreachable(*_: object, **__: object) -> None:
-        raise OSError("<urlopen error [Errno -2] Name or service not known>")
-
     if left is None:
         shutil.rmtree(few_images / CIFAR10.base_folder)
     else:
         (few_images / CIFAR10.base_folder / "data_batch_3").write_bytes(left)
+    unreachable = Mock(side_effect=OSError("<urlopen error Name or service not known>"))
     monkeypatch.setattr("torchvision.datasets.cifar.download_and_extract_archive", unreachable)
     with pytest.raises(JobError, match=r"could not be fetched .*take --data digits"):
         data.load("cifar10", 64, seed=1)

@@ -380,11 +380,9 @@ def fail(_: job.Session) -> None:
 
 
 def test_what_a_user_can_mend_is_the_jobs_one_error(run, monkeypatch):
-    def fit() -> None:
-        raise ControllerError(JobError("no images"))
-
+    failed = Mock(**{"return_value.fit.side_effect": ControllerError(JobError("no images"))})
     for name in ("TorchTrainer", "torch_config"):
-        monkeypatch.setattr(job, name, lambda *_, **__: SimpleNamespace(fit=fit))
+        monkeypatch.setattr(job, name, failed)
     printing = [True]
     monkeypatch.setattr("ray.shutdown", printing.clear)
     with pytest.raises(SystemExit, match=r"^error: no images$"):

@@ -1,6 +1,7 @@
 """Files of users are read in any form, and replaced in the same form."""
 
 import os
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,11 +52,7 @@ def test_what_is_not_text_is_told_by_its_name(tmp_path):  # F76
 def test_a_file_that_cannot_be_written_is_as_before(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_text("before")
-
-    def full(_: int) -> None:
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, os.strerror(28))))
     with pytest.raises(OSError, match="No space"):
         users_file.replace(file, "after")
     assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]

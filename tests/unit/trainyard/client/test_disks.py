@@ -1,5 +1,7 @@
 """The free disk of nodes: in `train info`, and before an upload."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from trainyard.client import disks, listing, package, preflight
@@ -51,10 +53,7 @@ def test_each_living_node_is_shown_with_the_disk_of_its_ray_folder(answer, stack
 
 
 def test_a_dashboard_that_is_down_is_said_and_stops_no_upload(stack, monkeypatch):  # B26
-    def fail(*_):
-        raise UnreachableError("NewConnectionError")
-
-    monkeypatch.setattr(Dashboard, "get", fail)
+    monkeypatch.setattr(Dashboard, "get", Mock(side_effect=UnreachableError("NewConnectionError")))
     assert disks.row(stack) == "not known: the dashboard does not answer (NewConnectionError)"
     assert disks.known(stack) == []
 

@@ -4,7 +4,6 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -73,11 +72,8 @@ def test_only_the_stack_of_a_state_is_asked(report, stack):
 
 
 def test_a_live_view_and_the_page_tell_it(ill, monkeypatch):  # F63
-    def silent(*_: Any) -> None:
-        raise UnreachableError("no answer")
-
     for name in ("of_nodes", "of_jobs", "of_runs"):
-        monkeypatch.setattr(rows, name, silent)
+        monkeypatch.setattr(rows, name, Mock(side_effect=UnreachableError("no answer")))
     parts = watch.look(Mock(), ill)
     assert [part.fault for part in parts[:2]] == REPORT
     answers = Answers(Stacks(None, None, Mock()), Mock())

@@ -5,6 +5,7 @@ import re
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -133,11 +134,7 @@ def test_the_log_of_a_next_attempt_is_written_from_its_beginning(monkeypatch):
 
 def test_a_server_that_is_gone_is_one_message():  # F28
     server = Server([], [])
-
-    def refuse(_):
-        raise UnreachableError("ReadTimeoutError")
-
-    server.job = refuse
+    server.job = Mock(side_effect=UnreachableError("ReadTimeoutError"))
     said = r"lost the job server .*\(ReadTimeoutError\).*goes on.*train logs -f a"
     with pytest.raises(ClientError, match=said):
         job_log.follow(server, "a", print, lost_after_s=0)
@@ -145,11 +142,8 @@ def test_a_server_that_is_gone_is_one_message():  # F28
 
 def test_a_log_that_is_gone_with_its_node():
     server = Server(["RUNNING", "FAILED"], [])
-
-    def refuse(_):
-        raise RefusedError(500, "Traceback\n  x\nClientConnectorError: no route\n")
-
-    server.log_pieces = refuse
+    refused = RefusedError(500, "Traceback\n  x\nClientConnectorError: no route\n")
+    server.log_pieces = Mock(side_effect=refused)
     assert job_log.follow(server, "a", print).status == "FAILED"
     said = r"\(status 500: ClientConnectorError: no route\): .* the node that .*train status a"
     with pytest.raises(ClientError, match=said):

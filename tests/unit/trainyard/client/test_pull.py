@@ -200,10 +200,7 @@ def test_a_store_that_comes_back_is_waited_for(place, checkpoint, home):
 
 
 def test_a_store_that_never_answered_is_not_waited_for(place, home):
-    def listed(_):
-        raise AwayError("nothing answers there")
-
-    place.listed = listed
+    place.listed = Mock(side_effect=AwayError("nothing answers there"))
     with pytest.raises(AwayError, match="nothing answers there"):
         Transfer(place, "first", home).run()
     assert not home.exists()

@@ -5,6 +5,7 @@ import json
 import re
 from contextlib import nullcontext
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -215,16 +216,6 @@ def test_a_job_is_sent_with_its_demand(request_, stack, monkeypatch):
     assert head.put == [f"/api/packages/gcs/{module.removeprefix('gcs://')}"]
 
 
-class Server:
-    """A job server that knows one job, and may have a queue."""
-
-    def __init__(self, **version):
-        self.version = lambda _: version
-
-    def jobs(self):
-        return [Job(submission_id="raysubmit_2", status=Status.RUNNING, metadata={"run": "other"})]
-
-
 def test_a_queue_is_told_the_order_and_the_retries_and_none_is_an_error(
     request_, plain, stack, monkeypatch
 ):
@@ -235,9 +226,11 @@ def test_a_queue_is_told_the_order_and_the_retries_and_none_is_an_error(
     assert {head.sent["metadata"][each] for each in ("retries", "force")} == {"0", "1"}
     order = {"priority": "5", "after": "other", "retries": "1"}
     asked = dataclasses.replace(request_, order=order)
+    other = Job(submission_id="raysubmit_2", status=Status.RUNNING, metadata={"run": "other"})
     for version, sent in (({"queue": True}, True), ({}, False)):
+        server = Mock(**{"version.return_value": version, "jobs.return_value": [other]})
         monkeypatch.setattr(
-            preflight, "run", lambda env, *_, v=version: (Server(**v), package.packages(env))
+            preflight, "run", lambda env, *_, server=server: (server, package.packages(env))
         )
         if sent:
             submission.submit(asked, stack, force=False)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -135,11 +136,8 @@ def test_it_is_stored_while_rays_thread_waits_for_the_controller(worker):  # P8
 
 
 def test_what_could_not_be_stored_ends_the_worker(worker, monkeypatch):  # F22
-    def refuse(*_: Any) -> None:
-        raise StorageError("the disk is full")
-
     told: list[int] = []
-    monkeypatch.setattr(checkpoints, "store", refuse)
+    monkeypatch.setattr(checkpoints, "store", Mock(side_effect=StorageError("the disk is full")))
     worker.save(1, stored=lambda: told.append(1))
     with pytest.raises(StorageError, match="the disk is full"):
         worker.save(2)
@@ -156,10 +154,7 @@ def test_other_ranks_report_and_store_nothing(tmp_path, monkeypatch):
 
 
 def test_a_record_that_cannot_be_written_ends_no_run(worker, capfd):
-    def fail() -> None:
-        raise StorageError("the store is away")
-
-    worker.save(1, stored=fail, wait=True)
+    worker.save(1, stored=Mock(side_effect=StorageError("the store is away")), wait=True)
     said = capfd.readouterr().out
     assert "is stored, but not everything that belongs to it: the store is away" in said
     worker.save(2, wait=True)
@@ -170,11 +165,8 @@ def test_a_record_that_cannot_be_written_ends_no_run(worker, capfd):
 
 @pytest.mark.parametrize("error", [StorageError, OSError, TypeError])
 def test_pruning_ends_no_run(worker, error, monkeypatch, capfd):
-    def fail(_run: Any) -> None:
-        raise error("as it is")
-
     worker.save(1, wait=True)
-    monkeypatch.setattr("trainyard.resume.checkpoint_files.candidates", fail)
+    monkeypatch.setattr(checkpoint_files, "candidates", Mock(side_effect=error("as it is")))
     worker.save(2, wait=True)
     assert "warning: old checkpoints stay for now: " in capfd.readouterr().out
     assert len(list(worker.folder.glob("*/manifest.json"))) == 2

@@ -4,6 +4,7 @@ import io
 import logging
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -26,26 +27,15 @@ def controller(monkeypatch, log) -> Iterator[Any]:
     assert sender.logger is logger
     before, handler = logger.filters[:], logging.StreamHandler(log)
     logger.addHandler(handler)
-    monkeypatch.setattr(sender, "get_or_create_autoscaling_coordinator", Coordinator)
+    monkeypatch.setattr(sender, "get_or_create_autoscaling_coordinator", Mock())
     controller_log.shorten()
     yield sender.TrainAutoscalingCoordinatorClient("first")
     logger.filters[:] = before
     logger.removeHandler(handler)
 
 
-class Coordinator:
-    def __getattr__(self, name: str) -> Any:
-        return self
-
-    def remote(self, **_: Any) -> None:
-        """Sends nothing."""
-
-
 def test_late_answers_are_told_once_and_in_one_line(controller, monkeypatch, log):
-    def late(*_: Any, **__: Any) -> None:
-        raise GetTimeoutError("5 s")
-
-    monkeypatch.setattr(ray, "get", late)
+    monkeypatch.setattr(ray, "get", Mock(side_effect=GetTimeoutError("5 s")))
     for _ in range(3):
         controller.send_resource_request(ScalingConfig(num_workers=1), 1)
     controller.cancel_resource_request()
@@ -53,10 +43,7 @@ def test_late_answers_are_told_once_and_in_one_line(controller, monkeypatch, log
 
 
 def test_other_failures_keep_their_traceback(controller, monkeypatch, log):
-    def broken(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no such actor")
-
-    monkeypatch.setattr(ray, "get", broken)
+    monkeypatch.setattr(ray, "get", Mock(side_effect=RuntimeError("no such actor")))
     controller.send_resource_request(ScalingConfig(num_workers=1), 1)
     assert "Failed to send resource request" in log.getvalue()
     assert "no such actor" in log.getvalue()

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyarrow import fs
@@ -107,10 +108,7 @@ def test_a_search_prunes_from_time_to_time(store, monkeypatch):
 
 @pytest.mark.parametrize("error", [objects.StorageError, KeyError, RecursionError, OSError])
 def test_a_search_goes_on_whatever_pruning_cannot_do(store, monkeypatch, capsys, error):
-    def refuse(_folder: objects.Store, _run: str) -> None:
-        raise error("the store is away")
-
-    monkeypatch.setattr(search_state, "prune", refuse)
+    monkeypatch.setattr(search_state, "prune", Mock(side_effect=error("the store is away")))
     search_state.Pruning(store.as_uri(), RUN).on_step_end(1, [])
     said = capsys.readouterr().out
     assert said.startswith("warning: old checkpoints stay for now: ")
@@ -204,10 +202,8 @@ def test_asha_does_without_results_that_cannot_be_read(store, line):  # F32
 
 
 def test_asha_does_without_the_store(store, monkeypatch, capsys):
-    def away(_files: fs.FileSystem, _path: str) -> None:
-        raise objects.StorageError("the store is away")
-
-    monkeypatch.setattr(search_state, "open_folder", away)
+    away = objects.StorageError("the store is away")
+    monkeypatch.setattr(search_state, "open_folder", Mock(side_effect=away))
     _asha().on_trial_add(None, _trial(store, "00f8a_00000", _results(4, 0.5)[-1]))
     assert capsys.readouterr().out == (
         "warning: ASHA misses the earlier reports of trial 00f8a_00000: the store is away\n"

@@ -5,6 +5,7 @@ import io
 import os
 import tarfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -106,10 +107,8 @@ def test_too_much_is_refused_before_it_is_written(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_is_not_taken_for_damage(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(archive, "_write", full)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(archive, "_write", Mock(side_effect=full))
     with pytest.raises(OSError, match="No space left"):
         unpacked(written(tmp_path / "good.tar", entry("first", b"1")))
     assert not any((tmp_path / "target").iterdir())

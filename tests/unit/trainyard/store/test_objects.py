@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from boto3.exceptions import RetriesExceededError
@@ -160,11 +161,7 @@ def test_what_is_deleted_leaves_no_empty_folder(folder, tmp_path):
 
 def test_a_write_that_fails_leaves_what_was_there(folder, tmp_path, monkeypatch):  # F23
     folder.write("a", b"before")
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(objects.StorageError, match=r"No space left on device.*make room"):
         folder.upload("a", io.BytesIO(b"after"))
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["a"]

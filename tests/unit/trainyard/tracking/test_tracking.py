@@ -6,7 +6,7 @@ import signal
 import sys
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import call, create_autospec
+from unittest.mock import Mock, call, create_autospec
 
 import pytest
 from mlflow import MlflowClient
@@ -57,11 +57,8 @@ def test_credentials_are_read_as_they_are(tmp_path, monkeypatch):
 def test_a_fault_is_warned_of_once_without_the_password(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(tracking.URI_VARIABLE, f"http://admin:{PASSWORD}@127.0.0.1:1")
     monkeypatch.setenv(tracking.PASSWORD_VARIABLE, PASSWORD)
-
-    def broken(_: object) -> None:
-        raise OSError(f"no way to http://admin:{PASSWORD}@127.0.0.1:1\nand more")
-
-    monkeypatch.setattr(tracking.RunLog, "_client", broken)
+    broken = OSError(f"no way to http://admin:{PASSWORD}@127.0.0.1:1\nand more")
+    monkeypatch.setattr(tracking.RunLog, "_client", Mock(side_effect=broken))
     (tmp_path / "first").mkdir()
     run = Run(tmp_path.as_uri(), "first")
     run.start({"epochs": 1})

@@ -1,4 +1,5 @@
 import threading
+from unittest.mock import Mock
 
 import pytest
 
@@ -74,11 +75,7 @@ def test_one_that_is_not_taken_stops_no_other():
 
 
 def test_a_job_server_that_is_lost_fails_no_point_of_the_queue():
-    cluster = Cluster()
-
-    def lost(_):
-        raise UnreachedError("does not answer")
-
+    cluster, lost = Cluster(), Mock(side_effect=UnreachedError("does not answer"))
     with pytest.raises(UnreachedError):
         Queue(NODES, lost, cluster.follow, cluster.end).run(points(3), [])
     assert cluster.ended == []
@@ -96,11 +93,8 @@ def test_one_that_waited_for_too_long_is_queued_again():
 
 
 def test_ctrl_c_tells_what_goes_on_and_what_was_not_sent(monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
     cluster = Cluster()
-    monkeypatch.setattr("trainyard.client.sweep.queueing.wait", interrupted)
+    monkeypatch.setattr("trainyard.client.sweep.queueing.wait", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(LetGoError) as let_go:
         cluster.queue().run(points(6), [])
     assert let_go.value.jobs == ["job0", "job1", "job2", "job3"]

@@ -3,6 +3,7 @@ import io
 import os
 import tarfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -78,13 +79,11 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
-    def full(_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with Records(tmp_path, "first") as records:
         records.put("a", DONE)
         before = sorted(path.name for path in (tmp_path / ".points").iterdir())
-        monkeypatch.setattr("os.fsync", full)
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        monkeypatch.setattr("os.fsync", Mock(side_effect=full))
         for name in ("a", "b"):
             with pytest.raises(ClientError, match="No space left"):
                 records.put(name, record(1))

@@ -1,6 +1,7 @@
 """A point is another one if any part of its upload differs."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -93,11 +94,8 @@ def test_a_file_that_cannot_be_sent_is_named(folder, code, monkeypatch):
     (folder / "model.py").write_text("canary")
     with pytest.raises(ClientError, match=r"model\.py in the upload of .*work holds a secret"):
         code().digest(None)
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied", "model.py")
-
     (folder / "model.py").write_text("")
-    monkeypatch.setattr(upload.shutil, "copy", refuse)
+    refused = PermissionError(13, "Permission denied", "model.py")
+    monkeypatch.setattr(upload.shutil, "copy", Mock(side_effect=refused))
     with pytest.raises(ClientError, match=r"cannot copy model\.py, .*\.rayignore"):
         code().digest(None)
