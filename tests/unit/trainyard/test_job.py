@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import http
+import itertools
 import json
 import logging
 import math
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -78,16 +79,6 @@ class Stored:
         yield found
 
 
-class Unnoticed:
-    """No node must go."""
-
-    def __init__(self, rank: int, world: int) -> None:
-        assert (rank, world) == (0, 1)
-
-    def due(self) -> Any:
-        return None
-
-
 class LeftError(Exception):
     """Replaces the wait for Ray Train, which ends a worker that left."""
 
@@ -101,10 +92,12 @@ def stored(tmp_path, monkeypatch) -> Iterator[Stored]:
     stored = Stored(tmp_path)
     for name in ("new_folder", "report", "restore_newest"):
         monkeypatch.setattr(checkpoints, name, getattr(stored, name))
-    monkeypatch.setattr(job, "Notices", Unnoticed)
+    unnoticed = Mock(**{"return_value.due.return_value": None})  # no node must go
+    monkeypatch.setattr(job, "Notices", unnoticed)
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield stored
     distributed.destroy_process_group()
+    assert all(each == call(0, 1) for each in unnoticed.call_args_list)
 
 
 def session(folder: Path, *arguments: str) -> job.Session:
@@ -151,25 +144,20 @@ def test_the_job_to_begin_with_learns_and_goes_on(stored, tmp_path, monkeypatch,
 @pytest.mark.parametrize("batch", [0, 7, 23])  # first, in the middle, after the last of 23
 def test_a_notice_costs_nothing_that_was_trained(batch, stored, tmp_path, monkeypatch, capsys):
     _template.train_worker(session(tmp_path / "calm", "--epochs", "3"))
-    whole, drawn = figures(stored.reports), []
+    whole = figures(stored.reports)
     stored.reports.clear()
     stored.names.clear()
     for left in tmp_path.glob("checkpoint_*"):
         shutil.rmtree(left)
 
-    class Noticed(Unnoticed):
-        def due(self) -> Any:
-            drawn.append(1)
-            return "a notice" if len(drawn) == 1 + 24 + batch else None  # 24 of the first epoch
-
-        def leave(self, info: Any) -> None:
-            assert info == "a notice"
-            raise LeftError
-
-    monkeypatch.setattr(job, "Notices", Noticed)
+    due = [*[None] * (24 + batch), "a notice"]  # 24 of the first epoch
+    noticed = Mock(**{"due.side_effect": itertools.chain(due, itertools.repeat(None))})
+    noticed.leave.side_effect = LeftError
+    monkeypatch.setattr(job, "Notices", lambda _rank, _world: noticed)
     torch.manual_seed(8)  # of no consequence: the run has its own seed
     with pytest.raises(LeftError):
         _template.train_worker(session(tmp_path, "--epochs", "3"))
+    noticed.leave.assert_called_once_with("a notice")
     assert len(stored.reports) == 1
     assert stored.model == {"job": "JOB"}
     torch.manual_seed(7)  # other workers come with other random numbers

@@ -11,6 +11,7 @@ import shutil
 from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -437,12 +438,7 @@ def test_a_run_is_followed_past_its_end(place, checkpoint, home):
 
 @pytest.mark.usefixtures("quick")
 def test_a_run_that_nobody_trains_is_pulled_once(place, home):
-    class NoJobs:
-        def jobs(self):
-            return []
-
-    server = NoJobs()
-    told = []
+    server, told = Mock(**{"jobs.return_value": []}), []
     assert pull._follow(server, "first", Transfer(place, "first", home), told.append, 60) == ""
     assert told == [Pulled(3, "", "")]
     with pytest.raises(ClientError, match="no run is called 'second', and no job of it waits"):

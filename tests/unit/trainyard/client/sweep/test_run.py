@@ -1,6 +1,8 @@
 """A sweep that goes on: a lost job server loses no point."""
 
+import itertools
 from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -19,19 +21,10 @@ def point(number, override):
     )
 
 
-class Sender:
-    """Sends points, or raises what is next."""
-
-    def __init__(self, *errors):
-        self.errors, self.sent = list(errors), []
-
-    def environment(self, *_):
-        return {}
-
-    def send_point(self, point, job_id):
-        if self.errors and (error := self.errors.pop(0)):
-            raise error
-        self.sent.append((point.number, job_id))
+def sending(*errors):
+    """What sends points, once it has raised some errors."""
+    results = itertools.chain(errors, itertools.repeat(None))
+    return Mock(**{"environment.return_value": {}, "send_point.side_effect": results})
 
 
 @pytest.fixture
@@ -51,7 +44,7 @@ def make(records, monkeypatch):
     def made(*points, sender=None, as_tasks=False):
         store = {"keeps_files_away": False, "storage_url": "file:///nowhere", "attached": False}
         outputs = SimpleNamespace(away=False, nodes=[], shows_runs=True, **store)
-        found = Sweep(list(points), records, outputs, sender or Sender(), as_tasks=as_tasks)
+        found = Sweep(list(points), records, outputs, sender or sending(), as_tasks=as_tasks)
         found.known = known
         return found
 
@@ -67,19 +60,19 @@ def test_each_line_of_a_point_has_its_prefix(capsys):
 
 
 def test_a_job_server_that_is_lost_for_a_moment_loses_no_point(make, records):
-    sender = Sender(UnreachedError("lost"), UnreachedError("lost"), None)
+    sender = sending(UnreachedError("lost"), UnreachedError("lost"))
     job_id = make(sender=sender)._send(point(0, "x=1"))
-    assert sender.sent == [(0, job_id)]
+    assert sender.send_point.mock_calls == [call(point(0, "x=1"), job_id)] * 3
     assert records.get("x=1").job == job_id
 
 
 def test_a_point_whose_answer_was_lost_is_not_sent_twice(make, monkeypatch):
     monkeypatch.setattr(run.submission, "new_job_id", lambda: "raysubmit_7")
-    sender = Sender(UnreachedError("lost"))
+    sender = sending(UnreachedError("lost"))
     sweep = make(sender=sender)
     sweep.known.append("raysubmit_7")
     assert sweep._send(point(0, "x=1")) == "raysubmit_7"
-    assert sender.sent == []
+    sender.send_point.assert_called_once()
 
 
 def test_points_are_added_while_the_tasks_before_them_run(make, records, monkeypatch):  # F54
@@ -103,7 +96,7 @@ def test_points_are_added_while_the_tasks_before_them_run(make, records, monkeyp
 
 def test_a_point_is_not_sent_again_before_the_jobs_are_known(make, monkeypatch):
     monkeypatch.setattr(run.submission, "new_job_id", lambda: "raysubmit_7")
-    sender = Sender(UnreachedError("lost"), ClientError("there is a job of that id"))
+    sender = sending(UnreachedError("lost"), ClientError("there is a job of that id"))
     sweep = make(sender=sender)
     sweep.known.append("raysubmit_7")
     server, lost = jobs.connect(None), [ClientError("lost")] * 2
@@ -121,11 +114,11 @@ def test_a_point_is_not_sent_again_before_the_jobs_are_known(make, monkeypatch):
 def test_a_job_server_that_stays_lost_ends_the_start(make, records, monkeypatch):
     monkeypatch.setattr(jobs, "LOST_AFTER_S", 0)
     with pytest.raises(UnreachedError):
-        make(sender=Sender(*[UnreachedError("lost")] * 99))._send(point(0, "x=1"))
+        make(sender=sending(*[UnreachedError("lost")] * 99))._send(point(0, "x=1"))
     assert not records.get("x=1").done  # the job may be there: the next start looks
 
 
 def test_a_point_that_is_refused_is_sent_by_the_next_start(make, records):
     with pytest.raises(ClientError, match="no"):
-        make(sender=Sender(ClientError("no")))._send(point(0, "x=1"))
+        make(sender=sending(ClientError("no")))._send(point(0, "x=1"))
     assert records.get("x=1") is None
