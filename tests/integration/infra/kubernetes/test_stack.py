@@ -14,8 +14,9 @@ import requests
 import yaml
 
 from cluster import kuberay
+from infra.places.kubernetes import manifests
 from tests import own_project, pages
-from tests.integration.infra import hostile_job
+from tests.integration.infra import drained, hostile_job
 from tests.integration.infra.kubernetes.conftest import (
     GPU_GROUP,
     GROUP,
@@ -34,7 +35,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[4]
 GROW_SECONDS = 300  # a pod waits for the head with a fifth of a processor
-EPOCHS = 3
+EPOCHS = 2
 RESERVED_SECONDS = 100  # an `up` that only restarts the notebook and Prometheus takes 40
 *USED, ENDED = blocks_of("kubernetes")["docs/kubernetes.md"]  # its last block is `make down`
 TUTORIAL = blocks_of("kubernetes")["docs/kuberay.md"]
@@ -57,8 +58,6 @@ images = list(Path(os.environ["FOOD11_DATA_DIR"]).glob("*/*/*.jpg"))
 groups = {image.stat().st_gid for image in images}
 print(json.dumps([len(images) > 100, sorted(groups), os.getuid() != 0]))
 """
-# How a pod is killed, and how an eviction or a smaller group ends one.
-ENDS = (("--grace-period=0", "--force"), ("--wait=false",))
 # A task that Ray has no node for.
 ASKS = """\
 import ray
@@ -178,24 +177,39 @@ def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9
 ):
     assert lab.pods("worker") == {}
     arguments = ("--data", "digits", "--epochs", str(EPOCHS), "--batch-size", "32")
-    once = ("--max-failures", "1")  # the pod that is killed; of one that is drained none counts
-    job = start_train(lab, outputs, *FIRST.of("train")[0], "--", *arguments, *once)
-    said, ended, at_once, refused = [], [], 0, ""
+    job = start_train(lab, outputs, *FIRST.of("train")[0], "--", *arguments)
+    said, killed, at_once, refused = [], "", 0, ""
     try:
         for line in job.stdout:
             said.append(line)
-            if "epoch" in line and "loss" in line and len(ended) < len(ENDS):
+            if "epoch" in line and "loss" in line and not killed:
                 workers = [*lab.pods("worker")]
-                at_once = at_once or len(workers)  # later one of them is still ending
-                lab.kubectl("delete", "pod", workers[0], *ENDS[len(ended)])
-                ended.append(workers[0])
-                refused = refused or _try_another_head(lab)
+                at_once, killed = len(workers), workers[0]
+                lab.kubectl("delete", "pod", killed, "--grace-period=0", "--force")
+                refused = _try_another_head(lab)
     finally:
         job.kill()
     assert "these jobs would be lost: " in refused
     assert job.wait() == 0, "".join(said)[-4000:]
-    assert (at_once, len(ended)) == (GROUP["max"], len(ENDS))
+    assert (at_once, bool(killed)) == (GROUP["max"], True)
     wait_for(lambda: lab.pods("worker") == {}, GROW_SECONDS)
+
+
+def test_a_pod_that_ends_in_order_first_drains_its_node(lab, outputs, wait_for):  # E10
+    steps = Path(lab.stack.settings["kubernetes"]["shared"]["hostPath"], "steps")
+    submit = ("submit", drained.__file__, "--name", "drained", "--working-dir", str(ROOT))
+    there = f"{manifests.SHARED}/{steps.name}"
+    job = start_train(lab, outputs, *submit, "--", "--steps", there)  # no failure is allowed
+    try:
+        wait_for(lambda: steps.exists() and len(steps.read_text().split()) > 50, GROW_SECONDS)
+        ends = min(lab.pods("worker"))
+        lab.kubectl("delete", "pod", ends)  # until it is gone
+        steps.with_name(f"{steps.name}.go").touch()
+        said, _ = job.communicate(timeout=GROW_SECONDS)
+    finally:
+        job.kill()
+    assert job.returncode == 0, said[-4000:]
+    assert "Notice: a node of this run is to go" in said
 
 
 def test_a_readers_own_project_trains_there(lab, outputs, tmp_path):  # C5 C6
