@@ -34,7 +34,6 @@ CONTAINER_VALUES = {
     "envFrom": "envFrom",
     "ports": "ports",
     "resources": "resources",
-    "lifecycle": "lifecycle",
     "securityContext": "securityContext",
     "volumeMounts": "volumeMounts",
 }

@@ -24,6 +24,8 @@ GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}  # by acceler
 # CPUs kept for the head's own processes, and their limit, on top of those that it offers to jobs.
 HEAD_CPUS, HEAD_CPUS_LIMIT = 1.0, 2.0
 STOP_SECONDS = 5  # before a pod's end: runs continue from their checkpoints
+# Ray drains its node for so long when its pod is told to end; by default for 30 s.
+DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 PULL_POLICY = "IfNotPresent"  # images have a tag or a digest that stays
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 (where Ray keeps objects)
 API_ACCESS = "api-access"  # name of a volume
@@ -76,14 +78,14 @@ def worker_template(spec: RayClusterSpec, group: WorkerGroup) -> dict[str, Any]:
     node, image = group.node, group.image or spec.image
     cpus, memory = max(node.cpus, 1.0), ray_node.memory_limit_mib(node)
     resources = _resources(spec, node, cpus=(cpus, cpus), memory_mib=(memory, memory))
+    variables = {**spec.worker_environment, DRAIN: str(spec.drain_seconds)}
     container = {
-        **_container("ray-worker", image, resources, spec.worker_environment),
+        **_container("ray-worker", image, resources, variables),
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
-        "lifecycle": {"preStop": {"exec": {"command": [*spec.leave]}}},
     }
     template = _template(spec, container, node, spec.mounts)
     # Whoever ends a pod, such as a smaller group, an eviction or `kubectl drain`, waits for it.
-    template["spec"]["terminationGracePeriodSeconds"] += spec.leave_seconds
+    template["spec"]["terminationGracePeriodSeconds"] += spec.drain_seconds
     if group.node_selector:
         template["spec"]["nodeSelector"] = dict(sorted(group.node_selector.items()))
     if group.tolerations:

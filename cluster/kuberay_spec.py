@@ -133,8 +133,7 @@ class RayClusterSpec:
         group: group that owns volumes; a folder of the host must belong to it already.
         cpu_share: share of the CPUs that nodes offer, which Kubernetes keeps for them.
         queue_labels: labels of Kueue, on the RayCluster alone.
-        leave: words of the command that drains a worker before its pod ends.
-        leave_seconds: that it may take.
+        drain_seconds: that a worker's pod may take until runs have left it.
         pod_seconds: how long a pod may take until Ray runs in it, before the autoscaler ends it
             and asks for one of another group, if that has room; for groups that grow.
     """
@@ -150,8 +149,7 @@ class RayClusterSpec:
     ports: Mapping[str, int]
     head_environment: Mapping[str, Any]
     worker_environment: Mapping[str, Any]
-    leave: Sequence[str]
-    leave_seconds: int
+    drain_seconds: int
     pull_secrets: Sequence[str] = ()
     mounts: Sequence[Mount] = ()
     head_mounts: Sequence[Mount] = ()

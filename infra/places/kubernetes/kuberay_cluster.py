@@ -18,12 +18,11 @@ from infra.places.kubernetes.runtime import CLUSTER, KubernetesRuntime
 from infra.settings import versions
 from infra.settings.images import CONTEXTS
 from infra.settings.nodes import Group
-from node import packages, ray_leave, ray_start, source_text
+from node import packages, ray_start, source_text
 
 # Of pods whose image has Ray alone.
 PACKAGES = Volume(name="packages", keep=False, shared=True)
 REQUIREMENTS = CONTEXTS / "ray"
-LEAVE_START_SECONDS = 15  # that importing Ray takes on a busy node
 # The operator sets these, so that nodes find the token.
 GIVEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
 
@@ -41,7 +40,7 @@ class KubeRayCluster(ray_cluster.Cluster):
     ) -> None:
         """Declare it in a stack; `end` is that of its pods, None for none."""
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
-        files = {each: source_text(each) for each in (ray_start.FILE, ray_leave.FILE)}
+        files = {ray_start.FILE: source_text(ray_start.FILE)}
         if runtime.defaults.where.image:
             files |= packages.files(REQUIREMENTS)
         secrets = ray_node.secret_files(
@@ -106,8 +105,6 @@ def specification(
         installed = Packages(folder=folder, module=module, python=settings.python)
         common[packages.BASE] = folder
     head = ray_cluster.head_environment(ray_node.HEAD, stack)
-    leave = runtime.file(ray_node.HEAD, ray_leave.FILE)
-    gcs = runtime.address(ray_node.HEAD, ports["gcsPort"])
     mounts = [Mount(name=manifests.FILES_VOLUME, path=manifests.FILES, source=source)]
     if defaults.shared or installed:
         mounts.append(manifests.mounted(defaults, CLUSTER, PACKAGES))
@@ -135,8 +132,7 @@ def specification(
             group=where.group,
             cpu_share=where.cpu_share,
             queue_labels=where.queue_labels,
-            leave=["python3", leave, gcs, "", "drain", str(settings.drain_seconds)],
-            leave_seconds=settings.drain_seconds + LEAVE_START_SECONDS,
+            drain_seconds=settings.drain_seconds,
             pod_seconds=where.pod_timeout_seconds,
         )
     except ValueError as error:

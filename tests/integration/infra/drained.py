@@ -22,6 +22,7 @@ STEP_S = 0.25
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=20)
 parser.add_argument("--steps", default="")
+parser.add_argument("--step-seconds", type=float, default=STEP_S)
 parser.add_argument("--workers", type=int, default=2)
 parser.add_argument("--max-failures", type=int, default=0)
 
@@ -49,7 +50,7 @@ def train_worker(session: job.Session) -> None:
                 with Path(session.config["steps"]).open("a") as file:
                     print(step, file=file)
             if not Path(f"{session.config['steps']}.go").exists():
-                time.sleep(STEP_S)
+                time.sleep(session.config["step_seconds"])
             counted.weight.data += step
             totals.sums += 1
         seen = totals.sums[2].item()

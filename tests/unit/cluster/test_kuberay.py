@@ -14,6 +14,7 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
 from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 
 from cluster import kuberay
+from cluster.kuberay_pods import DRAIN
 from cluster.kuberay_spec import Mount, Packages, RayClusterSpec, WorkerGroup
 from cluster.ray_node import Growth, NodeResources
 from tests import ran
@@ -56,8 +57,7 @@ SPEC = RayClusterSpec(
     ports=PORTS,
     head_environment={"B": "2", "A": "1"},
     worker_environment={"A": "1"},
-    leave=["python3", "leave.py"],
-    leave_seconds=75,
+    drain_seconds=75,
 )
 # All that can be said, so that a schema sees all of it.
 FULL = replace(
@@ -223,12 +223,11 @@ def test_a_pod_that_is_placed_nowhere_does_not_hold_jobs_for_an_hour(monkeypatch
 
 def test_workers_alone_have_the_time_to_drain_their_node():
     head, *workers = _pods(FULL)
-    assert "lifecycle" not in head["containers"][0]
     for worker in workers:
-        drain = worker["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-        assert drain == FULL.leave
+        variables = {each["name"]: each.get("value") for each in worker["containers"][0]["env"]}
+        assert variables[DRAIN] == "75"
         times = [each["terminationGracePeriodSeconds"] for each in (worker, head)]
-        assert times[0] - times[1] == FULL.leave_seconds
+        assert times[0] - times[1] == 75
 
 
 def test_pods_have_no_more_rights_than_they_need():

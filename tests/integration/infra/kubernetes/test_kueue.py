@@ -4,16 +4,25 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster import kuberay
+from cluster.kuberay_pods import STOP_SECONDS
 from tests.fakes.kubernetes import kueue
-from tests.integration.infra import queued
-from tests.integration.infra.kubernetes.conftest import Lab, give_to_pods, shown, train
+from tests.integration.infra import drained, queued
+from tests.integration.infra.kubernetes.conftest import (
+    Lab,
+    give_to_pods,
+    shown,
+    start_train,
+    train,
+)
 from tests.waiting import wait_for
 
+ROOT = Path(__file__).resolve().parents[4]
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 # Their pods have 4 GiB, which Go writes so, and not as MiB.
@@ -106,4 +115,25 @@ def test_a_stack_waits_for_its_quota_and_its_run_goes_on_after_it_made_room(
     wait_for("the run goes on", lambda: "SUCCEEDED" in goes_on(), READY_SECONDS)
     (run,) = json.loads(train(lab, outputs, "runs", "--json"))
     assert run["epochs"] == "4/4"
+    _drain_a_pod(lab, outputs, faults / "steps")
     lab.stack.engine("destroy", "--yes")
+
+
+def _drain_a_pod(lab: Lab, outputs: Path, steps: Path) -> None:
+    """End a pod in order: its run goes on, although neither it nor its job may fail once.
+
+    A step takes longer than a pod without a drain has to end.
+    """
+    submit = ("submit", drained.__file__, "--name", "drained", "--retries", "0")
+    slow = ("--step-seconds", str(2 * STOP_SECONDS), "--epochs", "2")
+    there = ("--working-dir", str(ROOT), "--", "--steps", f"/data/faults/{steps.name}", *slow)
+    job = start_train(lab, outputs, *submit, *there)
+    try:
+        wait_for("a step", steps.exists, READY_SECONDS)
+        lab.kubectl("delete", "pod", min(lab.pods("worker")))  # until it is gone
+        steps.with_name(f"{steps.name}.go").touch()
+        said, _ = job.communicate(timeout=READY_SECONDS)
+    finally:
+        job.kill()
+    assert job.returncode == 0, said[-4000:]
+    assert "Notice: a node of this run is to go" in said

@@ -14,9 +14,8 @@ import requests
 import yaml
 
 from cluster import kuberay
-from infra.places.kubernetes import manifests
 from tests import own_project, pages
-from tests.integration.infra import drained, hostile_job
+from tests.integration.infra import hostile_job
 from tests.integration.infra.kubernetes.conftest import (
     GPU_GROUP,
     GROUP,
@@ -193,23 +192,6 @@ def test_a_job_starts_workers_survives_one_that_is_killed_and_they_go(  # E6, E9
     assert job.wait() == 0, "".join(said)[-4000:]
     assert (at_once, bool(killed)) == (GROUP["max"], True)
     wait_for(lambda: lab.pods("worker") == {}, GROW_SECONDS)
-
-
-def test_a_pod_that_ends_in_order_first_drains_its_node(lab, outputs, wait_for):  # E10
-    steps = Path(lab.stack.settings["kubernetes"]["shared"]["hostPath"], "steps")
-    submit = ("submit", drained.__file__, "--name", "drained", "--working-dir", str(ROOT))
-    there = f"{manifests.SHARED}/{steps.name}"
-    job = start_train(lab, outputs, *submit, "--", "--steps", there)  # no failure is allowed
-    try:
-        wait_for(lambda: steps.exists() and len(steps.read_text().split()) > 50, GROW_SECONDS)
-        ends = min(lab.pods("worker"))
-        lab.kubectl("delete", "pod", ends)  # until it is gone
-        steps.with_name(f"{steps.name}.go").touch()
-        said, _ = job.communicate(timeout=GROW_SECONDS)
-    finally:
-        job.kill()
-    assert job.returncode == 0, said[-4000:]
-    assert "Notice: a node of this run is to go" in said
 
 
 def test_a_readers_own_project_trains_there(lab, outputs, tmp_path):  # C5 C6
