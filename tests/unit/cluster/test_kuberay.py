@@ -283,7 +283,7 @@ def test_the_same_settings_give_the_same_text():
     )
     assert json.dumps(kuberay.ray_cluster(turned)) == json.dumps(kuberay.ray_cluster(SPEC))
     names = [[each["name"] for each in container["env"]] for container in _containers(SPEC)]
-    assert names == [["A", "B"], ["A"]]
+    assert names == [["A", "B"], ["A", DRAIN]]
 
 
 def test_the_service_of_the_head_has_the_ports_of_the_stack():
