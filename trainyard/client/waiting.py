@@ -76,7 +76,7 @@ class Reasons:
             return len(self._outputs.nodes)
 
     def _demand(self, job: Job) -> list[Bundle]:
-        """Return the bundles that Ray has not placed: of a job's entrypoint, or of its workers."""
+        """Return the bundles of a job's entrypoint and of its workers that Ray has yet to place."""
         actors, groups = self._answers
         found = [
             actor.bundle

@@ -1,12 +1,14 @@
 """The results of runs for those who see them: users have no keys of the store.
 
 Who has the stack's own token, and teachers, see all that is stored. A user sees and deletes runs of
-their own, and writes one file of them: that a run was pulled, which the end of an idle stack asks.
+their own. Of what users may write there is one file: it says that a run was pulled, and an idle
+stack looks for it before it ends.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -151,7 +153,7 @@ class Results:
         """The runs that a caller sees; None for all of them."""
         return self._records.runs(caller.name) if caller.role == USER else None
 
-    @property
+    @cached_property
     def _store(self) -> Store:
         url = self._source["url"]
         folder = Path(unquote(urlsplit(url).path))
@@ -187,5 +189,5 @@ def _checked(name: str) -> str:
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
-        raise web.HTTPBadRequest(text=f"{text[:80]!r} is no number of bytes")
+        raise web.HTTPBadRequest(text=f"{text[:80]!r} is not a number of bytes")
     return int(text)
