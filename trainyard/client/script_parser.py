@@ -7,6 +7,7 @@ none: a script that might accept other arguments than the rebuilt parser is not 
 import argparse
 import ast
 import re
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from trainyard import options
@@ -39,7 +40,7 @@ def read(source: bytes, prog: str) -> argparse.ArgumentParser | None:
 
     None for a script without a parser, with several, or whose arguments may differ: it uses the
     parser for more than `add_argument` at module level and parsing the command line, or an argument
-    is made of more than literals, types and bounds.
+    is made of more than literals, constants, types and bounds.
 
     Raises:
         SyntaxError: the script is not Python.
@@ -108,6 +109,7 @@ def _values(tree: ast.Module) -> dict[str, Any]:
     """Return what a script's arguments may be made of, by name."""
     values: dict[str, Any] = {"int": int, "float": float, "str": str}
     values["__doc__"] = ast.get_docstring(tree, clean=False)
+    values |= _constants(tree)
     if any(ast.unparse(node) == "import argparse" for node in tree.body):
         values |= {f"argparse.{each}": getattr(argparse, each) for each in OF_ARGPARSE}
         values["argparse.ArgumentParser"] = _Parser
@@ -117,6 +119,19 @@ def _values(tree: ast.Module) -> dict[str, Any]:
         elif module == "trainyard" and "options" in names:
             values |= {f"options.{each}": getattr(options, each) for each in OURS}
     return values
+
+
+def _constants(tree: ast.Module) -> dict[str, Any]:
+    """Return the names that the top of a script binds to literals, and nothing binds again."""
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    stored = [node.id for node in names if isinstance(node.ctx, ast.Store)]
+    found = {}
+    for statement in tree.body:
+        match statement:
+            case ast.Assign([ast.Name(name)], value) if stored.count(name) == 1:
+                with suppress(TypeError, ValueError):
+                    found[name] = ast.literal_eval(value)
+    return found
 
 
 def _value(node: ast.expr, values: dict[str, Any]) -> Any:

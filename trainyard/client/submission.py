@@ -222,6 +222,11 @@ def submit(request: Request, outputs: StackOutputs, *, force: bool) -> tuple[Job
             f"{request.script.job} runs {what}: change that with --entrypoint-num-cpus, "
             "--entrypoint-num-gpus or --on-head"
         )
+    elif outputs.queue and not bundles and scripts.is_driver(request.script):
+        say(
+            f"no argument of {request.script.job} says what its workers need (docs/jobs.md), so "
+            "the queue starts it at once: to have it wait for room, add --entrypoint-num-cpus"
+        )
     job_id = request.submission_id or new_job_id()
     of_code = env["env_vars"][run_folder.COMMIT_VARIABLE]
     facts = metadata(request.script, name, of_code, bundles) | order | {"force": str(int(force))}

@@ -279,6 +279,17 @@ def test_a_plain_script_gets_a_cpu_and_a_gpu_of_a_worker(
     assert said in capsys.readouterr().out
 
 
+def test_a_driver_that_asks_for_nothing_is_told_that_a_queue_does_not_wait(
+    plain, stack, monkeypatch, capsys
+):
+    script = dataclasses.replace(plain.script, path=plain.script.path.with_name("driver.py"))
+    script.path.write_text("import ray\n")
+    driver = dataclasses.replace(plain, script=script, is_plain=False)
+    for queue in (True, False):
+        options_of(driver, dataclasses.replace(stack, queue=queue), monkeypatch)
+        assert ("so the queue starts it at once" in capsys.readouterr().out) is queue
+
+
 def test_a_plain_script_uses_what_there_is(plain, stack, monkeypatch):
     head, cpus, gpu = stack.nodes
 
