@@ -123,6 +123,11 @@ class ServiceSettings(Protocol):
         ...
 
     @property
+    def before_end_seconds(self) -> int:
+        """Time that the user's command before the end may take, 0 without one."""
+        ...
+
+    @property
     def allowed_cidrs(self) -> tuple[str, ...]:
         """IPv4 networks that may connect."""
 

@@ -57,6 +57,7 @@ class IdleEnd(Component):
             port=port,
             token=stack.idle_token,
             idleSeconds=idle.minutes * 60,
+            commandSeconds=stack.settings.before_end_seconds,
             cpuPercent=idle.cpu_percent,
             gpuPercent=idle.gpu_percent,
             deadline=pulumi.Output.from_input(stack.expires_at).apply(_seconds),

@@ -59,6 +59,7 @@ class Rules:
 
     idle_seconds: float  # after which the machines end
     deadline: float  # when they end in any case, in seconds since 1970
+    command_seconds: float = 0.0  # of the user's command, which the head runs before its end
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,13 @@ def keep(before: WatchState, seconds: float, now: float, rules: Rules) -> WatchS
 
 def verdict(state: WatchState, now: float, rules: Rules) -> dict[str, Any]:
     """Return the answer for clients."""
-    ends_at = state.ends_at(rules)
+    ends_at, after = state.ends_at(rules), HEAD_SECONDS + rules.command_seconds
     return {
         **asdict(state),
         "idle_seconds": rules.idle_seconds,
         "ends_in": ends_at - now if ends_at else None,
         "end": bool(state.ending),
-        "end_head": bool(state.ending) and now >= state.ending + HEAD_SECONDS,
+        "end_head": bool(state.ending) and now >= state.ending + after,
     }
 
 
@@ -421,12 +422,12 @@ def main(settings: Mapping[str, Any]) -> None:
     """Look until the process is ended.
 
     Args:
-        settings: `listen`, `port`, `token`, `idleSeconds`, `cpuPercent`, `gpuPercent`, `deadline`
-            (seconds since 1970), `file`, `dashboard` and `rayToken`, `notebook` (`url` and `token`,
+        settings: `listen`, `port`, `token`, `idleSeconds`, `commandSeconds`, `cpuPercent`, `gpuPercent`,
+            `deadline` (seconds since 1970), `file`, `dashboard` and `rayToken`, `notebook` (`url` and `token`,
             {} without one), `nodes` (how many the stack always has), `source` as replicate.py's
             `location` takes it, or None where results outlive the end.
     """
-    rules = Rules(settings["idleSeconds"], settings["deadline"])
+    rules = Rules(settings["idleSeconds"], settings["deadline"], settings["commandSeconds"])
     watch = IdleWatch(rules, Path(settings["file"]))
     serve(watch, (settings["listen"], int(settings["port"])), settings["token"])
     ray = Ray(settings["dashboard"], settings["rayToken"])

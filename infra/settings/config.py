@@ -410,6 +410,12 @@ class Settings(Model):
         names = [each.setting for each in sources.SOURCES if each.cloud]
         return next((name for name in names if name in self.fleets), "")
 
+    @property
+    def before_end_seconds(self) -> int:
+        """Time that the user's command before the end may take, 0 without one."""
+        command = self.reservation and self.reservation.before_end
+        return command.seconds if command else 0
+
     @cached_property
     def on_hosts(self) -> int:
         """How many other machines the stack is on at most, 0 for this one."""

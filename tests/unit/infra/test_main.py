@@ -414,7 +414,8 @@ def test_the_timer_of_processes_is_not_in_what_restarts_ray(run, recorded):  # D
 
 @pytest.mark.usefixtures("bare")
 def test_processes_with_a_reservation_end_when_idle_too(run, recorded):  # B27
-    exported = run(reservation=RESERVED, idleEnd={"minutes": 30})
+    command = {"beforeEnd": {"run": "true", "seconds": 300}}
+    exported = run(reservation={**RESERVED, **command}, idleEnd={"minutes": 30})
     assert exported["idleEndUrl"] == "http://127.0.0.1:8768"
     (daemon,) = recorded.of_type("process:Supervisor").values()
     told = daemon.inputs["reservation"]["value"]["idle"]  # a secret
@@ -430,6 +431,7 @@ def test_processes_with_a_reservation_end_when_idle_too(run, recorded):  # B27
     }
     watch = json.loads(programs["idle-end"]["secrets"]["value"]["idle.json"])
     assert (watch["source"], watch["file"]) == (None, told["file"])  # results outlive the end
+    assert watch["commandSeconds"] == 300
 
 
 @pytest.mark.usefixtures("engine")

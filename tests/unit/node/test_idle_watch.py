@@ -6,6 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -54,6 +55,10 @@ def test_machines_end_after_looks_that_found_nothing_for_long_enough():  # B27
     assert verdict(ended, 1616, RULES)["end"] is True
     assert verdict(ended, 1616, RULES)["end_head"] is False
     assert verdict(ended, 1615 + idle_watch.HEAD_SECONDS, RULES)["end_head"] is True
+    # The head runs the user's command meanwhile, and needs its time.
+    later = replace(RULES, command_seconds=300)
+    assert verdict(ended, 1615 + idle_watch.HEAD_SECONDS + 299, later)["end_head"] is False
+    assert verdict(ended, 1615 + idle_watch.HEAD_SECONDS + 300, later)["end_head"] is True
     # Some have ended by then: the decision stands.
     assert looks(ended, (1700, BUSY)).ending == 1615
     # Their timers' key was revoked, say, and somebody works there the next morning.
@@ -409,6 +414,7 @@ def test_a_job_that_comes_while_the_store_is_listed_counts(monkeypatch, tmp_path
         "port": 0,
         "token": "t",
         "idleSeconds": 60,
+        "commandSeconds": 0,
         "deadline": 1e10,
         "cpuPercent": 0,
         "gpuPercent": 0,
