@@ -30,7 +30,6 @@ AS_LONG = 3.0  # as the Python beside it
 COMMAND_S, HELP_S = 0.25, 0.15
 COMPLETION = {"_TRAIN_COMPLETE": "complete_bash", "COMP_WORDS": "train li", "COMP_CWORD": "1"}
 START = {"time": "2026-01-01T00:00:00+00:00", "commit": "", "python": "", "packages": {}}
-STARTED_MS = 1767225600000
 HTTP, S3, HELP = "urllib3", "botocore.auth", "typer"
 
 

@@ -422,10 +422,10 @@ def main(settings: Mapping[str, Any]) -> None:
     """Look until the process is ended.
 
     Args:
-        settings: `listen`, `port`, `token`, `idleSeconds`, `commandSeconds`, `cpuPercent`, `gpuPercent`,
-            `deadline` (seconds since 1970), `file`, `dashboard` and `rayToken`, `notebook` (`url` and `token`,
-            {} without one), `nodes` (how many the stack always has), `source` as replicate.py's
-            `location` takes it, or None where results outlive the end.
+        settings: `listen`, `port`, `token`, `idleSeconds`, `commandSeconds`, `cpuPercent`,
+            `gpuPercent`, `deadline` (seconds since 1970), `file`, `dashboard` and `rayToken`,
+            `notebook` (`url` and `token`, {} without one), `nodes` (how many the stack always has),
+            `source` as replicate.py's `location` takes it, or None where results outlive the end.
     """
     rules = Rules(settings["idleSeconds"], settings["deadline"], settings["commandSeconds"])
     watch = IdleWatch(rules, Path(settings["file"]))

@@ -56,7 +56,6 @@ ON_NODES = {
 }
 FOR_USERS = ("trainyard/quickstart/project/",)  # files of a project that users begin with
 ASKS = r"engine/cli\.py:\d+: (input|getpass\.getpass)\(question\)"  # by a name that the user typed
-SECRET = "engine/cli.py"  # asks for a secret by the name that the user typed
 
 
 def printed(path: Path) -> Iterator[str]:

@@ -26,7 +26,6 @@ from hydra_plugins.ray_launcher.launcher import RayLauncher
 from tests import pages
 from tests.waiting import wait_for
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 (GRID,) = pages.read_by(__file__)
 SWEPT = Path(__file__).with_name("swept.py")
 

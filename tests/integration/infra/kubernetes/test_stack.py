@@ -32,7 +32,6 @@ from trainyard.access.outputs import SERVE_URL
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).resolve().parents[4]
 GROW_SECONDS = 300  # a pod waits for the head with a fifth of a processor
 EPOCHS = 2
 RESERVED_SECONDS = 100  # an `up` that only restarts the notebook and Prometheus takes 40

@@ -1,7 +1,6 @@
 """Ray's job server over HTTP: jobs as Ray itself writes them, and answers of other kinds."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -22,7 +21,6 @@ from trainyard.client.dashboard import (
 from trainyard.client.job_server import ACTIVE, Job, JobServer, Status
 from trainyard.client.unreachable import explained
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 KNOWN = {
     "entrypoint": "python x.py",
     "submission_id": "s/1",
