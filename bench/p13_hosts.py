@@ -107,6 +107,7 @@ def _on_new_machines(machines: Machines, folder: Path, way: Callable[[Pair], flo
         for name in NAMES:
             machines.wait(name)
         public, private = (list(each) for each in zip(*addresses, strict=True))
+        os.sync()  # what a round writes, 7 GB, is not to slow down the next one
         return way(Pair(machines=machines, public=public, private=private, key=key))
     finally:
         for name in NAMES:
