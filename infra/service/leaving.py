@@ -1,6 +1,7 @@
 """Users of a service leave before a change restarts or removes it, or the change is refused."""
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 
 import pulumi
@@ -9,7 +10,7 @@ from cluster.provider import FORCE, say
 from node.life import ServiceError
 from trainyard.access.ssh import SshError
 
-_declared: list[bool] = []  # both engines have all providers in one process
+_declares = threading.Event()  # both engines have all providers in one process
 
 
 def refuse_loss(what: str, ask: Callable[[], Sequence[str]]) -> None:
@@ -43,7 +44,7 @@ def leave(
 
 def note_program() -> None:
     """Note that a program declares resources, as in each `up`; a `destroy` runs none."""
-    _declared.append(True)
+    _declares.set()
 
 
 def leave_removed(
@@ -53,7 +54,7 @@ def leave_removed(
 
     A node that cannot be asked is removed all the same: that may be why it is.
     """
-    if not _declared:
+    if not _declares.is_set():
         return
     try:
         leave(name, ask(), drain, drains=True, seconds=seconds)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psutil
@@ -156,7 +157,7 @@ def test_users_leave_before_a_program_starts_anew_of_one_after_another(
 
     # A `destroy` waits for nobody. A change that removes a worker is known by its declarations.
     said.unlink()
-    monkeypatch.setattr(leaving, "_declared", [])
+    monkeypatch.setattr(leaving, "_declares", Event())
     ProgramProvider().delete("worker-0", workers[0])
     assert not said.exists()
     ProgramProvider().check({}, head)

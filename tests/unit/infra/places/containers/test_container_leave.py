@@ -1,5 +1,6 @@
 """Users of a Ray node's container leave before it is replaced, of one node after another."""
 
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -87,7 +88,7 @@ def test_nobody_leaves_without_users_or_a_change_or_a_container_that_runs(engine
 def test_a_worker_that_a_change_removes_is_drained_and_a_destroy_waits_for_nobody(
     engine, monkeypatch, capfd
 ):
-    monkeypatch.setattr(leaving, "_declared", [])
+    monkeypatch.setattr(leaving, "_declares", Event())
     LeaveProvider().delete("", OLDS)
     assert engine.commands == []
     LeaveProvider().check({}, HEAD)
