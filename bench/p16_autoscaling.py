@@ -14,6 +14,7 @@ from typing import Any
 from bench.form import Form
 from bench.measure import FailedError, Ratio
 from bench.scratch import ScratchStack
+from node.ray_start import PROGRAM
 
 ROUNDS = 5
 IDLE_SECONDS = 6.0
@@ -102,6 +103,8 @@ def _figures(stack: ScratchStack, folder: Path, rounds: int) -> list[list[float]
         else f"unset {line.removeprefix('export ').partition('=')[0]}\n"
         for line in command.splitlines(keepends=True)
     )
+    # With the head's own, the node would end the head's processes as its leftovers.
+    command = "".join(f"unset {name}\n" for name in PROGRAM) + command
     (folder / "node").write_text(command.replace("--resources={}", '--resources={"plain": 1}'))
     (folder / "job.py").write_text(JOB % (IDLE_SECONDS, rounds))
     headers = {"Authorization": f"Bearer {outputs['rayToken']}"}
