@@ -122,7 +122,7 @@ def _values(tree: ast.Module) -> dict[str, Any]:
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
-    """Return the names that the top of a script binds to literals, and nothing binds again."""
+    """Return the names of values that cannot change, which the top of a script binds once."""
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     stored = [node.id for node in names if isinstance(node.ctx, ast.Store)]
     found = {}
@@ -130,7 +130,9 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
         match statement:
             case ast.Assign([ast.Name(name)], value) if stored.count(name) == 1:
                 with suppress(TypeError, ValueError):
-                    found[name] = ast.literal_eval(value)
+                    literal = ast.literal_eval(value)
+                    hash(literal)  # of a list, which the script may extend, a TypeError
+                    found[name] = literal
     return found
 
 

@@ -187,9 +187,10 @@ def test_an_own_script_is_read_and_not_run(tmp_path, capsys):
     with pytest.raises(SystemExit):
         demand(path, f"from trainyard.driver import recorded_run\n{ours}", "--what")
     assert demand(path, f"from mine import recorded_run\n{ours}", "--what") == []
-    named = "COUNTS = [1, 3]\n" + PLAIN.replace("choices=[1, 3]", "choices=COUNTS")
-    assert demand(path, named, "a") == [{"CPU": 3}] * 2
-    assert demand(path, f"{named}COUNTS = []\n", "--what") == []  # which of them is not known
+    named = PLAIN.replace("choices=[1, 3]", "choices=COUNTS")
+    assert demand(path, f"COUNTS = (1, 3)\n{named}", "a") == [{"CPU": 3}] * 2
+    assert demand(path, f"COUNTS = (1, 3)\n{named}COUNTS = ()\n", "--what") == []
+    assert demand(path, f"COUNTS = [1, 3]\nCOUNTS.append(5)\n{named}", "--what") == []
     # `--workers` of a script that does not use Ray are processes on one node.
     assert demand(path, PLAIN.replace("import ray\nfrom trainyard", "from mine"), "a") == []
 
