@@ -22,10 +22,11 @@ from cluster.ray_node import (
     worker_name,
 )
 from cluster.service import HealthCheck, LeaveSteps, Port, Runtime, Service
-from node import ray_command, ray_leave, ray_start, source_text
+from node import ray_command, ray_leave, ray_start, source_text, worker_start
 from trainyard.access import outputs
 
 NODE_SWITCH_PORT = "nodeSwitchPort"
+NODE_FILES = (ray_command, ray_start, ray_leave, worker_start)
 STEADY_SECONDS = 5  # a head that lacks a port ends some seconds after its dashboard answers
 # A node whose machine or container is gone stops answering. By Ray's own defaults the head
 # gives it up after a minute or more; with these, after 20 s: five checks of 3 s, one each second.
@@ -167,7 +168,7 @@ def _node(
             **node_environment(name, stack),
             **ray_start.environment(runtime.file(name, ray_start.FILE)),
         },
-        files={each.FILE: source_text(each.FILE) for each in (ray_command, ray_start, ray_leave)},
+        files={each.FILE: source_text(each.FILE) for each in NODE_FILES},
         secrets=ray_node.secret_files(
             stack.token, stack.storage, additions, serve_token=stack.serve_token
         ),
@@ -292,7 +293,7 @@ DESCRIPTOR = Descriptor(
             JobProcesses,
             setting(
                 JobProcesses(),
-                "Niceness and allocator of processes of jobs, to measure: `{niceness, allocator}`",
+                "How processes of jobs start, to measure: `{niceness, allocator, preload}`",
                 see="#processes-of-jobs",
             ),
         ),

@@ -40,6 +40,8 @@ HOOK = "RAY_START_HOOK"  # Ray calls what this variable names before it starts a
 FILE = "ray_start.py"
 MODULES = "PYTHONPATH"
 NODE_PROVIDER = "node_provider.py"  # next to this file
+WORKER_START = "worker_start.py"  # next to this file
+PRELOAD = "TRAINYARD_PRELOAD"  # whether processes of jobs start by it
 JOINS_ONCE = {"TRAINYARD_JOINS_ONCE": "1"}  # of a node whose machine comes and goes
 JOINED = "joined"  # file in the node's --temp-dir, with the session of the head that it joined
 LATEST = "session_latest"  # link there that Ray makes
@@ -75,6 +77,8 @@ def begin(parameters: Any, head: bool) -> None:
         os.environ.pop(name, None)
     if sys.prefix != sys.base_prefix:  # otherwise jobs' environments use the system's
         _use_empty_environment(folder / ENVIRONMENT)
+    if os.environ.pop(PRELOAD, ""):
+        parameters.setup_worker_path = str(Path(__file__).with_name(WORKER_START))
     if parameters.autoscaling_config:
         _declare(Path(parameters.autoscaling_config))
     joined, address = folder / JOINED, head_address(sys.argv)

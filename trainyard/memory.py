@@ -10,6 +10,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 INTERVAL_S = 0.25
+RAYLET = "RAY_RAYLET_PID"  # of Ray: the node's process that starts all others, in theirs
 MB = 1e6  # bytes
 
 
@@ -79,10 +80,12 @@ class _Probe:
         import psutil  # noqa: PLC0415 - Ray installs it
 
         used = []
-        raylet = psutil.Process(os.getppid())  # this node's, the parent of all its workers
-        for process in raylet.children():
-            with suppress(psutil.NoSuchProcess):
-                if process.cmdline()[:1] and process.cmdline()[0].startswith(self._titles):
+        raylet = os.environ[RAYLET]
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                title = process.cmdline()[:1]
+                known = title and title[0].startswith(self._titles)
+                if known and process.environ().get(RAYLET) == raylet:
                     memory = process.memory_info()
                     used.append(memory.rss - memory.shared)
         return used

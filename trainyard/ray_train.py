@@ -44,10 +44,6 @@ SETTINGS = {
     "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "30",
     # Ray Train asks a worker that hangs to leave its process group, and waits 30 s for it.
     "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "5",
-    # For workers without jemalloc (cluster/job_processes.py). By default glibc raises the size from
-    # which blocks are mapped, and returned when freed, to 32 MiB; smaller blocks of a step leave
-    # holes, and a worker on CPUs grows step by step.
-    "MALLOC_MMAP_THRESHOLD_": str(4 * 1024**2),
 }
 HOOK = "worker_process_setup_hook"  # the user's runtime environment takes precedence
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # of Ray: the job's own runtime environment

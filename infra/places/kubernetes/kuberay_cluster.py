@@ -18,7 +18,7 @@ from infra.places.kubernetes.runtime import CLUSTER, KubernetesRuntime
 from infra.settings import versions
 from infra.settings.images import CONTEXTS
 from infra.settings.nodes import Group
-from node import packages, ray_start, source_text
+from node import packages, ray_start, source_text, worker_start
 
 # Of pods whose image has Ray alone.
 PACKAGES = Volume(name="packages", keep=False, shared=True)
@@ -40,7 +40,7 @@ class KubeRayCluster(ray_cluster.Cluster):
     ) -> None:
         """Declare it in a stack; `end` is that of its pods, None for none."""
         super().__init__("trainyard:kubernetes:KubeRayCluster", name, None, opts)
-        files = {ray_start.FILE: source_text(ray_start.FILE)}
+        files = {each.FILE: source_text(each.FILE) for each in (ray_start, worker_start)}
         if runtime.defaults.where.image:
             files |= packages.files(REQUIREMENTS)
         secrets = ray_node.secret_files(

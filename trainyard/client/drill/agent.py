@@ -9,8 +9,8 @@ A job of its own, sent as this one file. It prints `{"at": seconds since 1970, "
 before it kills, since the log of a job cannot be read without its head. `preempt` prints it before
 it gives notice, as a cloud does before it takes a machine back.
 
-A process is known by its place in Ray: a training worker is a child of its node's raylet, as is the
-actor that kills it; the head's GCS listens on the address that this driver is connected to.
+A process is known by its place in Ray: a training worker has its raylet in its environment, as has
+the actor that kills it; the head's GCS listens on the address that this driver is connected to.
 """
 
 import contextlib
@@ -26,23 +26,36 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import psutil  # isort: skip - images have no other
 
+RAYLET, TITLE = "RAY_RAYLET_PID", "ray::"  # of a process that Ray has started
 NOTICE_S = 1.0  # until the line below can have been read
 
 
 class Killer:
     """An actor on the node of the process to kill."""
 
+    def __init__(self) -> None:
+        self.raylet = int(os.environ[RAYLET])
+
     def find(self, pid: int | None) -> int:
         """Return the process to kill: the worker of this node, or without one the node's raylet."""
-        raylet = os.getppid()
-        if pid is not None and psutil.Process(pid).ppid() != raylet:
-            raise ValueError(f"process {pid} is not a worker of this node's raylet {raylet}")
-        return raylet if pid is None else pid
+        if pid is not None and pid not in self._workers():
+            raise ValueError(f"process {pid} is not a worker of this node's raylet {self.raylet}")
+        return self.raylet if pid is None else pid
 
     def kill(self, pid: int, at: float) -> None:
         """Kills a process at a time; before a raylet its other workers, which would outlive it."""
-        workers = psutil.Process(pid).children() if pid == os.getppid() else []
-        _kill(at, *(worker.pid for worker in workers if worker.pid != os.getpid()), pid)
+        workers = self._workers() - {os.getpid()} if pid == self.raylet else set[int]()
+        _kill(at, *workers, pid)
+
+    def _workers(self) -> set[int]:
+        """Return the processes of jobs on this node, some of which are forks of another process."""
+        found = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, IndexError):
+                if process.cmdline()[0].startswith(TITLE):
+                    its = process.environ().get(RAYLET) == str(self.raylet)
+                    found |= {process.pid} if its else set()
+        return found
 
 
 def main(target: str, node: str = "", argument: str = "") -> None:

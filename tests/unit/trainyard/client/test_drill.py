@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from tests import client
+from tests.waiting import wait_for
 from trainyard.client import history, repeat, submission
 from trainyard.client.dashboard import UnreachableError
 from trainyard.client.drill import Fault, agent, faults, procedure
@@ -237,20 +239,30 @@ def test_what_the_shell_has_ignored_stays_so(outage, monkeypatch):
 
 
 def test_the_agent_kills_only_workers_of_its_node(monkeypatch):
-    killer = agent.Killer()
-    raylet = os.getppid()  # as for a worker
-    assert killer.find(None) == raylet
-    assert killer.find(os.getpid()) == os.getpid()
-    with pytest.raises(ValueError, match="process 1 is not a worker"):
-        killer.find(1)
-    killed = []
-    monkeypatch.setattr(os, "kill", lambda *each: killed.append(each))
-    killer.kill(os.getpid(), 0)
-    assert killed == [(os.getpid(), signal.SIGKILL)]
-    children = [psutil.Process(os.getpid()), psutil.Process(1)]
-    monkeypatch.setattr(psutil.Process, "children", lambda _: children)
-    killer.kill(raylet, 0)
-    assert killed[1:] == [(1, signal.SIGKILL), (raylet, signal.SIGKILL)]
+    raylet = os.getppid()
+    words = {"args": ["ray::Worker", "60"], "executable": shutil.which("sleep")}
+    ours, another = (
+        subprocess.Popen(**words, env={agent.RAYLET: str(each)}) for each in (raylet, 1)
+    )
+    try:
+        monkeypatch.setenv(agent.RAYLET, str(raylet))
+        killer, killed = agent.Killer(), list[tuple[int, int]]()
+        assert killer.find(None) == raylet
+        wait_for("the worker", lambda: killer._workers() == {ours.pid})
+        assert killer.find(ours.pid) == ours.pid
+        for each in (another.pid, 1):
+            with pytest.raises(ValueError, match=f"process {each} is not a worker"):
+                killer.find(each)
+        monkeypatch.setattr(os, "kill", lambda *each: killed.append(each))
+        killer.kill(ours.pid, 0)
+        killer.kill(raylet, 0)
+        assert [pid for pid, _ in killed] == [ours.pid, ours.pid, raylet]
+        assert {signal.SIGKILL} == {each for _, each in killed}
+    finally:
+        monkeypatch.undo()
+        for each in (ours, another):
+            each.kill()
+            each.wait()
 
 
 def test_the_agent_finds_the_gcs_by_its_port():
