@@ -27,6 +27,7 @@ import json
 import os
 import re
 import runpy
+import select
 import shlex
 import signal
 import socket
@@ -54,7 +55,7 @@ BLAS = re.compile(r"/\S*openblas\S*\.so\S*")
 BLAS_THREADS = [f"{a}openblas_set_num_threads{b}" for a in ("", "scipy_") for b in ("", "64_")]
 LOWEST = 19  # niceness
 ANSWER_SECONDS = 5.0
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 5.0  # between two looks at whether it is idle
 IDLE_SECONDS = 600.0
 LENGTH = 8  # bytes, before a request
 FORKED, HEARD = b"f", b"h"
@@ -159,6 +160,7 @@ def serve(place: Path, raylet: int) -> None:
             fcntl.flock(only, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return
+        watched = os.pidfd_open(raylet)
         loaded = _load()
         new = place.with_suffix(".new")
         new.unlink(missing_ok=True)
@@ -167,10 +169,10 @@ def serve(place: Path, raylet: int) -> None:
             new.chmod(0o600)
             listener.listen(socket.SOMAXCONN)
             new.rename(place)
-            listener.settimeout(LOOK_SECONDS)
             # Otherwise one that has ended would still look alive.
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            request = _requested(listener, raylet, loaded)
+            request = _requested(listener, watched, loaded)
+        os.close(watched)
         if request is None:
             place.unlink(missing_ok=True)
             return
@@ -212,15 +214,14 @@ def _load() -> Loaded | None:
 def _requested(listener: socket.socket, raylet: int, loaded: Loaded | None) -> Request | None:
     """Return the request in the fork that it is for, None in the server at its end."""
     until = time.monotonic() + IDLE_SECONDS
-    while _runs(raylet):
-        try:
-            client, _ = listener.accept()
-        except TimeoutError:
+    while raylet not in (ready := select.select([listener, raylet], [], [], LOOK_SECONDS)[0]):
+        if not ready:
             if _has_children():
                 until = time.monotonic() + IDLE_SECONDS
             elif time.monotonic() > until:
                 return None
             continue
+        client, _ = listener.accept()
         with client, contextlib.suppress(OSError, ValueError):
             client.settimeout(ANSWER_SECONDS)
             if request := _answer(client, loaded):
@@ -305,13 +306,6 @@ def _set_threads(as_ray_does: Callable[[], bool]) -> bool:
 def _has_children() -> bool:
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
-        return True
-    return False
-
-
-def _runs(process: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process, 0)
         return True
     return False
 

@@ -54,7 +54,7 @@ class Node:
 
     @staticmethod
     def _quick() -> str:
-        return source_text(FILE).replace("LOOK_SECONDS = 2.0", "LOOK_SECONDS = 0.1")
+        return source_text(FILE).replace("LOOK_SECONDS = 5.0", "LOOK_SECONDS = 0.1")
 
     def begin(self, *more: str, **variables: str) -> subprocess.Popen[str]:
         words = [self.folder / FILE, self.folder / "worker.py", "--worker-id=7"]
