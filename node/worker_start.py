@@ -187,7 +187,8 @@ def _load() -> Loaded | None:
 
     def look(variables: Any, name: str) -> str:
         read.add(name)
-        return item(variables, name)
+        value: str = item(variables, name)
+        return value
 
     def load() -> None:
         # Linux has a niceness for each thread, and only root may lower it again.
@@ -214,7 +215,8 @@ def _load() -> Loaded | None:
 def _requested(listener: socket.socket, raylet: int, loaded: Loaded | None) -> Request | None:
     """Return the request in the fork that it is for, None in the server at its end."""
     until = time.monotonic() + IDLE_SECONDS
-    while raylet not in (ready := select.select([listener, raylet], [], [], LOOK_SECONDS)[0]):
+    watched: list[Any] = [listener, raylet]
+    while raylet not in (ready := select.select(watched, [], [], LOOK_SECONDS)[0]):
         if not ready:
             if _has_children():
                 until = time.monotonic() + IDLE_SECONDS

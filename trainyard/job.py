@@ -39,7 +39,7 @@ from ray.train.v2.api.config import ScalingConfig
 from ray.util import get_node_ip_address
 from torch import distributed
 
-from trainyard import options, ray_train, start_up
+from trainyard import options, ray_train
 from trainyard.counted_gpus import torch_config
 from trainyard.epochs import Totals
 from trainyard.errors import JobError
@@ -581,7 +581,6 @@ def by_name(function: Callable[..., T], script: str | None = None) -> Callable[.
 
 def _work(train_worker: Callable[[Session], object], config: Config) -> None:
     """Runs on each worker."""
-    start_up.collect_as_usual()
     logging.getLogger().setLevel(logging.WARNING)  # Ray Train logs each report it gets
     try:
         train_worker(Session(config))

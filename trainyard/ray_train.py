@@ -16,7 +16,7 @@ from ray.train import FailureConfig, LoggingConfig, RunConfig, TrainingFailedErr
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2._internal.execution.worker_group import WorkerGroup
 
-from trainyard import options, start_up
+from trainyard import options
 from trainyard.dev_session import controller
 from trainyard.errors import JobError
 from trainyard.resume import controller_log, hangs
@@ -45,7 +45,6 @@ SETTINGS = {
     # Ray Train asks a worker that hangs to leave its process group, and waits 30 s for it.
     "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "5",
 }
-HOOK = "worker_process_setup_hook"  # the user's runtime environment takes precedence
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # of Ray: the job's own runtime environment
 RESUME = (
     "the log above has more; submitted again under the same --name the run goes on from its last "
@@ -70,11 +69,8 @@ def connect() -> None:
     # job has told it, and Ray refuses a variable that a job's environment has already.
     if "RAY_ADDRESS" in os.environ and "RAY_ADDRESS" not in jobs.get("env_vars", {}):
         ours["RAY_ADDRESS"] = os.environ["RAY_ADDRESS"]
-    env: dict[str, Any] = {"env_vars": ours}
-    if HOOK not in jobs:
-        env[HOOK] = f"{start_up.__name__}.{start_up.of_worker.__name__}"
     # Otherwise Ray reports three times that it is connected, between the job's lines.
-    ray.init(runtime_env=env, logging_level=logging.WARNING)
+    ray.init(runtime_env={"env_vars": ours}, logging_level=logging.WARNING)
 
 
 def resources(config: options.Config) -> list[dict[str, float]]:

@@ -110,7 +110,7 @@ def _run(session: str, order: dict[str, Any]) -> int | str | None:
     tree = trees.of_node(session)
     os.environ |= order["environment"]
     configuration = os.environ.get(worker.JOB_VARIABLE, "{}")
-    os.environ[worker.JOB_VARIABLE] = worker.job_configuration(configuration, session, tree)
+    os.environ[worker.JOB_VARIABLE] = worker.job_configuration(configuration, session)
     tree.enter()
     for name in [each for each in sys.modules if each.partition(".")[0] == trees.PACKAGE]:
         del sys.modules[name]

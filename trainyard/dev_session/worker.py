@@ -11,7 +11,6 @@ SESSION_VARIABLE = "TRAINYARD_DEV_SESSION"
 NEXT_VARIABLE = "TRAINYARD_DEV_NEXT_HOOK"
 HOOK = "worker_process_setup_hook"
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # of Ray: the job's own runtime environment
-OURS = "trainyard.start_up.of_worker"  # as in trainyard/ray_train.py
 
 
 def set_up() -> None:
@@ -27,7 +26,7 @@ def set_up() -> None:
         getattr(importlib.import_module(module), function)()
 
 
-def job_configuration(text: str, session: str, tree: trees.Tree) -> str:
+def job_configuration(text: str, session: str) -> str:
     """Return Ray's JSON of a job, with this hook before the user's."""
     from ray._private import ray_constants  # noqa: PLC0415 - slow
 
@@ -35,7 +34,6 @@ def job_configuration(text: str, session: str, tree: trees.Tree) -> str:
     env = job.setdefault("runtime_env", {})
     variables = env.setdefault("env_vars", {})
     variables.pop(ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR, None)
-    following = env.get(HOOK) or (OURS if trees.MODULES in tree.roots else "")
-    variables |= {SESSION_VARIABLE: session, NEXT_VARIABLE: following}
+    variables |= {SESSION_VARIABLE: session, NEXT_VARIABLE: env.get(HOOK) or ""}
     env[HOOK] = f"{__name__}.{set_up.__name__}"
     return json.dumps(job)

@@ -138,9 +138,9 @@ def test_a_process_imports_from_the_copy(tree, monkeypatch):
     )
 
 
-def test_a_users_hook_runs_after_ours(tree):
+def test_a_users_hook_runs_after_ours():
     text = json.dumps({"runtime_env": {worker.HOOK: "theirs.hook", "env_vars": {"A": "1"}}})
-    made = json.loads(worker.job_configuration(text, "aa", tree))["runtime_env"]
+    made = json.loads(worker.job_configuration(text, "aa"))["runtime_env"]
     assert made[worker.HOOK] == f"{worker.__name__}.set_up"
     assert made["env_vars"] == {
         "A": "1",

@@ -1,7 +1,6 @@
 """The settings of every job's driver, and its messages when training fails."""
 
 import asyncio
-import importlib
 import json
 import logging
 import os
@@ -26,7 +25,7 @@ from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
 from ray.train.v2._internal.execution.training_report import _TrainingReport
 
-from trainyard import ray_train, start_up
+from trainyard import ray_train
 from trainyard.client.log_writer import RANK
 from trainyard.counted_gpus import torch_config
 from trainyard.dev_session import controller
@@ -60,8 +59,6 @@ def test_the_driver_and_the_workers_get_the_settings(started):
     assert call["logging_level"] == logging.WARNING  # Ray does not tell that it is connected
     filters = logging.getLogger(controller_log.LOGGER).filters
     assert any(isinstance(each, controller_log.LateAnswers) for each in filters)
-    module, _, name = call["runtime_env"]["worker_process_setup_hook"].rpartition(".")
-    assert getattr(importlib.import_module(module), name) is start_up.of_worker
 
 
 def test_an_address_that_the_jobs_environment_has_is_not_sent_twice(started):

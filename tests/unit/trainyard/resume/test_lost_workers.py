@@ -3,7 +3,6 @@
 import pickle
 import textwrap
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -111,7 +110,7 @@ def test_a_fault_of_the_code_is_not_a_lost_worker(capsys):
 
 
 def test_in_a_session_of_train_dev_saving_the_code_is_enough(monkeypatch):
-    job = job_configuration("{}", "x", SimpleNamespace(roots={}))  # as the session gives it
+    job = job_configuration("{}", "x")  # as the session gives it
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", job)
     with pytest.raises(ControllerError, match="mend the code, and save it: this session runs it"):
         LostWorkers(2).after_exception(NOTHING, {0: _raised(_typo)})
