@@ -75,27 +75,25 @@ def main(words: list[str]) -> None:
             folder = "."
         case ["cd", quoted, "&&"]:
             folder = shlex.split(quoted)[0]
-        case _:  # in a container, or in an environment of its own
+        case _:  # an environment or a container of its own
             _as_ray_does()
-    other = context.get("override_worker_entrypoint") or options.get("--language") != "PYTHON"
-    if other or words[0].startswith("-"):
+    other = context.get("override_worker_entrypoint") or words[0].startswith("-")
+    other = other or context.get("py_executable", sys.executable) != sys.executable
+    if other or options.get("--language") != "PYTHON":
         _as_ray_does()
     os.chdir(folder)
     of_node = {name: value for name, value in os.environ.items() if name not in OF_PROCESS}
     _set(context.get("env_vars") or {})
     worker = [w for w in words if not w.startswith(("--serialized-runtime-env", "--language="))]
-    python = context.get("py_executable") or sys.executable
-    if python != sys.executable or not _forked(
-        Path(options["--temp-dir"], SOCKET),
-        of_node,
-        {
-            "worker": worker,
-            "variables": dict(os.environ),
-            "folder": str(Path.cwd()),
-            "group": os.getpgrp(),
-        },
-    ):
-        os.execv(python, [python, *worker])  # noqa: S606 - in place of this process
+    request = {
+        "worker": worker,
+        "variables": dict(os.environ),
+        "folder": str(Path.cwd()),
+        "group": os.getpgrp(),
+    }
+    if not _forked(Path(options["--temp-dir"], SOCKET), of_node, request):
+        # In place of this process.
+        os.execv(sys.executable, [sys.executable, *worker])  # noqa: S606
 
 
 def _as_ray_does() -> NoReturn:

@@ -141,7 +141,7 @@ def test_what_would_load_something_else_starts_as_ray_starts_it(node, tmp_path, 
         "a variable that was read": {"env_vars": {"LIBRARY_HOW": "slowly"}},
         "one that C reads": {"env_vars": {"MALLOC_ARENA_MAX": "3"}},
         "a file of a module's name": {"env_vars": {worker_start.MODULES: str(tmp_path / "job")}},
-        "another Python": {"py_executable": str(python)},
+        "another Python": {"py_executable": f"env A=1 {python}"},
     }[why]
     if why == "a file of a module's name":
         assert node.start(context(**fields))["forked"]
