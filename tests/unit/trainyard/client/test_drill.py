@@ -239,10 +239,10 @@ def test_what_the_shell_has_ignored_stays_so(outage, monkeypatch):
 
 
 def test_the_agent_kills_only_workers_of_its_node(monkeypatch):
-    raylet = os.getppid()
+    raylet = os.getpid()  # for this test
     words = {"args": ["ray::Worker", "60"], "executable": shutil.which("sleep")}
     ours, another = (
-        subprocess.Popen(**words, env={agent.RAYLET: str(each)}) for each in (raylet, 1)
+        subprocess.Popen(**words, env={agent.RAYLET: str(each)}) for each in (raylet, raylet + 1)
     )
     try:
         monkeypatch.setenv(agent.RAYLET, str(raylet))
