@@ -47,8 +47,8 @@ MODULES = "PYTHONPATH"
 OF_PROCESS = (MODULES, "RAY_JOB_ID")  # what Ray gives a process; all else is the node's
 # What Ray Train and the jobs here import, where it is installed.
 LOADED = ("torch", "torchvision", "pandas", "pyarrow.dataset", "pydantic", "requests", "jsonschema")
-# What libraries in C read while they are loaded, and Python at its start. What Python code reads is
-# seen.
+# Names of variables that libraries in C read while they are loaded, and Python at its start. Those
+# that Python code reads are noted while it loads.
 NATIVE = re.compile("(ARROW|BLIS|GLIBC|GOMP|GRPC|KMP|LD|MALLOC|MKL|OMP|OPENBLAS|PYTHON|TORCH_CPP)")
 THREADS = "OMP_NUM_THREADS"
 BLAS = re.compile(r"/\S*openblas\S*\.so\S*")
@@ -110,7 +110,7 @@ def _set(variables: Mapping[str, str]) -> None:
 
 
 def _forked(place: Path, of_node: Mapping[str, str], request: Request) -> bool:
-    """Ask for a fork, which waits until this says that it was heard; whether there is one."""
+    """Ask for a fork, and tell it to go on; return whether there is one."""
     with socket.socket(socket.AF_UNIX) as server:
         server.settimeout(ANSWER_SECONDS)
         try:
@@ -136,7 +136,8 @@ def _start_server(place: Path, of_node: Mapping[str, str]) -> None:
     if os.fork() == 0:
         os.setpgid(0, 0)  # Ray ends this process with its group
         nothing = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):  # whoever reads them waits for their end
+        # Who reads this process's streams would otherwise wait until the server has ended, too.
+        for number in (0, 1, 2):
             os.dup2(nothing, number)
         words = [sys.executable, __file__, SERVE, str(place), of_node[RAYLET]]
         os.execve(sys.executable, words, of_node)  # noqa: S606
@@ -144,11 +145,11 @@ def _start_server(place: Path, of_node: Mapping[str, str]) -> None:
 
 
 class Loaded(NamedTuple):
-    """What the modules that are loaded have had to do with variables."""
+    """The variables of the process that has loaded the modules."""
 
-    before: dict[str, str]
-    read: set[str]  # or looked for, which those had that are not there
-    added: dict[str, str]
+    before: dict[str, str]  # all, before the modules were loaded
+    read: set[str]  # names that the modules asked for, whether or not they were set
+    added: dict[str, str]  # those that the modules set
 
 
 def serve(place: Path, raylet: int) -> None:

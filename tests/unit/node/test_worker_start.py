@@ -156,7 +156,7 @@ def test_other_languages_and_containers_go_to_rays_own_script(node):
     for more in ("--language=CPP", context(command_prefix=["podman", "run"])):
         process = node.begin(more)
         said = process.communicate(timeout=20)[0]
-        # Ray's script runs a shell: of a C++ worker it executes the file, which cannot be.
+        # Ray's script has a shell run this file as a C++ program, or podman: both fail.
         assert process.returncode, said
         assert "worker.py" in said or "podman" in said
 
