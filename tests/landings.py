@@ -1,4 +1,6 @@
-"""Which long tests run at a landing: `python -m tests.landings choose|record LEDGER`, as in CI.
+"""Which long tests run at a landing: `python -m tests.landings choose LEDGER SECONDS`, as in CI.
+
+`record LEDGER` notes at the end what ran.
 
 The long tests do not all fit into CI's hour. PROOFS run at each landing, and so does each file that
 the change touches (TOUCHES). The other files take turns: the one that has not run for longest comes
@@ -7,7 +9,10 @@ commit each file last passed, what it cost, and when it was skipped. Without it,
 of the last day, and chance picks the order. A proof that did not run, and was not skipped either,
 fails the run.
 
-`--landing FILE` has pytest run, of the files that FILE lists, the proofs only.
+`--landing FILE` has pytest run, of the files that FILE lists, the proofs only. CI ends after 90
+minutes, and a machine may be three times as slow as on another day. So no chosen file begins later
+than SECONDS after the choice, except one that is overdue; its tests are skipped, and it keeps its
+turn.
 """
 
 import csv
@@ -16,10 +21,12 @@ import hashlib
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +36,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = "tests/integration/"
 CACHE = Path(".pytest_cache")
 CHOSEN = CACHE / "landing.json"
+LATE = "a long test, and no time is left for it in this run of CI"
 # Reasons why a long file runs whole, in order, each with the processor seconds that it and those
 # before may take. Proofs take 700 s more, short tests 700 s; CI's hour has 4,500 s for tests.
 ROOM = {"overdue": inf, "touched": 2200.0, "by turn": 1700.0}
@@ -327,7 +335,8 @@ def main(arguments: Sequence[str]) -> int:
     if command == "choose":
         whole, left = choose(ledger, head, _changed)
         CHOSEN.parent.mkdir(exist_ok=True)
-        CHOSEN.write_text(json.dumps({"whole": whole, "left": left}))
+        until = time.time() + float(arguments[2])
+        CHOSEN.write_text(json.dumps({"whole": whole, "left": left, "until": until}))
         print(*table(ledger, whole, left), sep="\n")  # noqa: T201
         return 0
     files, tables = [*(CACHE / "outcomes").glob("*.json")], [*(CACHE / "costs").glob("*.tsv")]
@@ -338,8 +347,10 @@ def main(arguments: Sequence[str]) -> int:
     passed = {_file(test) for test in failed.union(*(each["passed"] for each in outcomes))}
     costs = {_file(name): sum(seconds[:2]) for name, seconds in cost.by_file(tables)}
     whole = json.loads(CHOSEN.read_text())["whole"]
-    done, rest = ([each for each in whole if (each in passed) is so] for so in (True, False))
-    had_turn = {_file(test) for test in skipped}.intersection(rest)
+    late = {_file(test) for test, reason in skipped.items() if reason == LATE}
+    ran_whole = passed - late
+    done, rest = ([each for each in whole if (each in ran_whole) is so] for so in (True, False))
+    had_turn = {_file(test) for test in skipped}.intersection(rest) - late
     ledger = record(ledger, head, done, costs, had_turn)
     skips, missing = unproven((failed | _called(tables)) - skipped.keys(), skipped)
     faults = [*missing, *overdue(ledger)]
@@ -360,15 +371,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if file := config.getoption("--landing"):
-        left = {FOLDER + name for name in json.loads(file.read_text())["left"]}
-        config.pluginmanager.register(_Landing(left), "landing")
+        config.pluginmanager.register(_Landing(json.loads(file.read_text())), "landing")
 
 
 class _Landing:
     """The plugin: leaves out the long files that this landing leaves, except their proofs."""
 
-    def __init__(self, left: set[str]) -> None:
-        self.left = left
+    def __init__(self, chosen: dict[str, Any]) -> None:
+        self.left = {FOLDER + name for name in chosen["left"]}
+        # Files that have not begun and may be too late.
+        self.waiting = {FOLDER + name for name, why in chosen["whole"].items() if why != "overdue"}
+        self.until = chosen["until"]
         self.proofs = {f"{FOLDER}{file}::{test}" for file, test in PROOFS.items()}
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
@@ -377,12 +390,23 @@ class _Landing:
         unproven = file.removeprefix(FOLDER) not in PROOFS
         return True if file in self.left and unproven else None
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Begin no file too late, before its fixtures."""
+        file = item.nodeid.partition("::")[0]
+        if file in self.waiting and not self._proves(item):
+            if time.time() > self.until:
+                pytest.skip(LATE)
+            self.waiting.remove(file)
+
+    def _proves(self, item: pytest.Item) -> bool:
+        return item.nodeid.partition("[")[0] in self.proofs
+
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
         def runs(item: pytest.Item) -> bool:
-            left = item.nodeid.partition("::")[0] in self.left
-            return not left or item.nodeid.partition("[")[0] in self.proofs
+            return item.nodeid.partition("::")[0] not in self.left or self._proves(item)
 
         config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
         items[:] = [item for item in items if runs(item)]

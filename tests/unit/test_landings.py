@@ -3,7 +3,9 @@
 import json
 import re
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -158,7 +160,7 @@ def test_a_landing_is_written_down_once_its_tests_have_passed(tmp_path, monkeypa
     whole = {drill: "by turn", ui: "by turn", serve: "by turn"}
     for name in ("outcomes", "costs"):
         (tmp_path / ".pytest_cache" / name).mkdir(parents=True)
-    landings.CHOSEN.write_text(json.dumps({"whole": whole, "left": []}))
+    landings.CHOSEN.write_text(json.dumps({"whole": whole, "left": [], "until": 0}))
     proofs = [f"{folder}{name}::{test}" for name, test in PROOFS.items()]
     skipped = f"{folder}{serve}::test_a"
     rows = [
@@ -168,9 +170,9 @@ def test_a_landing_is_written_down_once_its_tests_have_passed(tmp_path, monkeypa
         "part\tname\ttest\tprocessor_s\tcontainers_s\twall_s\n" + "".join(rows)
     )
 
-    def record(*skips: str) -> tuple[int, str]:
+    def record(*skips: str, late: str = "") -> tuple[int, str]:
         outcome = {"passed": [folder + drill], "failed": [f"{folder}{ui}::test_at_first"]}
-        text = json.dumps(outcome | {"skipped": {"no Engine": skips}})
+        text = json.dumps(outcome | {"skipped": {"no Engine": skips, landings.LATE: [late]}})
         (landings.CACHE / "outcomes/a.json").write_text(text)
         return landings.main(["record", str(file)]), capsys.readouterr().out
 
@@ -189,20 +191,56 @@ def test_a_landing_is_written_down_once_its_tests_have_passed(tmp_path, monkeypa
         },
     )
     assert record(skipped, proofs[0], proofs[1])[1].count("PROOF SKIPPED here") == 2  # in its call
+    # A file for which no time was left keeps its turn, although its proof passed.
+    file.unlink()
+    assert record(proofs[0], late=f"{folder}{drill}::test_b")[0] == 0
+    assert landings.read(file).runs.keys() == {ui}
+
+
+def _pytest(folder: Path, chosen: dict[str, object], files: dict[str, str]) -> list[str]:
+    """Run files of tests as chosen; return each test with how it ended."""
+    listed = folder / "chosen.json"
+    listed.write_text(json.dumps(chosen))
+    for name, code in files.items():
+        file = folder / landings.FOLDER / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(code)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.landings", f"--landing={listed}", "-v"]
+    command += ["-p", "no:cacheprovider", f"--rootdir={folder}", str(folder)]
+    return re.findall(r"::(\w+ [A-Z]+)", ran.output(command, cwd=ROOT))
+
+
+PROVEN, OTHER = "infra/hosts/test_stack.py", "infra/test_pages.py"
+HAS_PROOF = f"def {PROOFS[PROVEN]}(): pass\ndef test_more(): pass\n"
 
 
 def test_pytest_leaves_out_the_rest_but_not_the_proofs(tmp_path):
-    chosen, proven = tmp_path / "chosen.json", "infra/hosts/test_stack.py"
-    chosen.write_text(json.dumps({"left": [proven, "infra/test_pages.py"]}))
-    for name, code in (
-        (proven, f"def {PROOFS[proven]}(): pass\ndef test_more(): pass"),
-        ("infra/test_pages.py", "raise OSError('imported for nothing')"),
-        ("infra/test_short.py", "def test_short(): pass"),
-    ):
-        file = tmp_path / landings.FOLDER / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(code)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.landings", f"--landing={chosen}", "-v"]
-    command += ["-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
-    said = ran.output(command, cwd=ROOT)
-    assert re.findall(r"::(\w+) PASSED", said) == [PROOFS[proven], "test_short"]
+    files = {PROVEN: HAS_PROOF, OTHER: "raise OSError('imported for nothing')"}
+    files["infra/test_short.py"] = "def test_short(): pass"
+    chosen = {"whole": {}, "left": [PROVEN, OTHER], "until": time.time() + 900}
+    ended = _pytest(tmp_path, chosen, files)
+    assert ended == [f"{PROOFS[PROVEN]} PASSED", "test_short PASSED"]
+
+
+def test_no_chosen_file_begins_too_late(tmp_path):
+    files = {
+        PROVEN: HAS_PROOF,
+        OTHER: "def test_begins(): pass\ndef test_goes_on(): pass",
+        "infra/test_drill.py": "def test_overdue(): pass",
+        "infra/test_short.py": "def test_short(): pass",
+    }
+    whole = {PROVEN: "touched", OTHER: "by turn", "infra/test_drill.py": "overdue"}
+    chosen = {"whole": whole, "left": [], "until": time.time() - 1}
+    ended = _pytest(tmp_path, chosen, files)
+    late = ["test_more SKIPPED", "test_begins SKIPPED", "test_goes_on SKIPPED"]
+    assert sorted(ended) == sorted(
+        [f"{PROOFS[PROVEN]} PASSED", "test_overdue PASSED", "test_short PASSED", *late]
+    )
+
+
+def test_what_begins_in_time_goes_on(monkeypatch):
+    plugin = landings._Landing({"whole": {OTHER: "touched"}, "left": [], "until": time.time() + 9})
+    item = SimpleNamespace(nodeid=f"{landings.FOLDER}{OTHER}::test_begins")
+    plugin.pytest_runtest_setup(item)
+    monkeypatch.setattr(plugin, "until", 0)
+    plugin.pytest_runtest_setup(item)
