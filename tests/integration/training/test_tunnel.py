@@ -411,8 +411,8 @@ def test_the_command_says_why_it_gives_up(host, tmp_path):
 # Every command alone
 
 COUNTING = """
-import time
-for i in range(80):
+import sys, time
+for i in range(int(sys.argv[1]) if sys.argv[1:] else 80):
     print(f"line {i}", flush=True)
     time.sleep(0.1)
 """
@@ -420,7 +420,7 @@ for i in range(80):
 
 @pytest.fixture
 def counting(tmp_path) -> str:
-    """Path of a job that logs for eight seconds."""
+    """Path of a job that logs for eight seconds, or as many tenths as it is told."""
     script = tmp_path / "work" / "job.py"
     script.parent.mkdir()
     script.write_text(COUNTING)
@@ -477,7 +477,7 @@ def test_a_training_goes_through(away, host, tmp_path):
 
 
 def test_a_command_that_is_interrupted_takes_its_tunnel_along(away, host, counting):
-    process = away.popen("submit", counting)
+    process = away.popen("submit", counting, "--", "3000")  # longer than a busy machine may stall
     try:
         for line in process.stdout:
             if line == "line 3\n":
