@@ -59,7 +59,7 @@ def test_a_change_touches_the_proofs_of_its_area(changed, touched):
 
 
 def test_what_is_touched_runs_and_the_rest_takes_turns_by_age(monkeypatch):
-    monkeypatch.setitem(landings.ROOM, "by turn", 40.0)
+    monkeypatch.setitem(landings.ROOM, "by turn", landings.BASE + 40.0)
     before, ui = ledger(drill=16, ui=15, serve=18), "training/test_ui.py"
     whole, left = landings.choose(before, HEAD, lambda _: ["trainyard/client/ui/page.py"])
     assert list(whole.items())[:3] == [
@@ -69,11 +69,22 @@ def test_what_is_touched_runs_and_the_rest_takes_turns_by_age(monkeypatch):
     ]
     assert len(whole) == 4
     assert whole.keys() | left.keys() == LONG.keys()
-    monkeypatch.setitem(landings.ROOM, "touched", 5.0)
+    monkeypatch.setitem(landings.ROOM, "touched", landings.BASE + 5.0)
     whole, left = landings.choose(before, HEAD, lambda _: ["trainyard/client/ui/page.py"])
     assert left[ui] == "touched"
     (line,) = (each for each in landings.table(before, whole, left) if each.endswith(ui))
     assert line.startswith("not run, no room")
+
+
+def test_a_slow_machine_has_room_for_fewer():
+    def seconds(slow: float) -> float:
+        whole, _ = landings.choose(Ledger(0, {}), HEAD, lambda _: [], slow)
+        return sum(LONG[file] for file in whole)
+
+    room = landings.ROOM["by turn"]
+    assert seconds(2.0) <= room / 2 - landings.BASE < seconds(1.0)
+    assert seconds(3.0) == 0
+    assert landings.slowness() >= 1
 
 
 def test_nothing_waits_for_eight_landings(monkeypatch):
@@ -90,7 +101,7 @@ def test_nothing_waits_for_eight_landings(monkeypatch):
 
 
 def test_what_is_skipped_whole_had_its_turn_but_did_not_run(monkeypatch):
-    monkeypatch.setitem(landings.ROOM, "by turn", 100.0)
+    monkeypatch.setitem(landings.ROOM, "by turn", landings.BASE + 100.0)
     drill, ui = "infra/test_drill.py", "training/test_ui.py"
     before = ledger(drill=17)
     del before.runs[ui]
@@ -135,7 +146,7 @@ def test_without_a_ledger_chance_begins(tmp_path, text):
         landings.choose(empty, head, lambda _: None) for head in (HEAD, HEAD, "0" * 40)
     )
     assert first == again != other
-    assert sum(LONG[name] for name in first[0]) <= landings.ROOM["by turn"]
+    assert sum(LONG[name] for name in first[0]) <= landings.ROOM["by turn"] - landings.BASE
     assert landings.overdue(landings.record(empty, HEAD, [], {})) == []
     whole, _ = landings.choose(empty, HEAD, lambda commit: None if commit else ["drill.py"])
     assert next(iter(whole.items())) == ("infra/test_drill.py", "touched")
