@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from tests import ui_stack
+from trainyard.client.ui import run_cache
 from trainyard.client.ui.answers import Answers
 from trainyard.client.ui.commands import Commands
 from trainyard.client.ui.guard import Guard
@@ -36,6 +37,7 @@ def answering(head, store, tmp_path, monkeypatch) -> Iterator[Callable[..., Star
     monkeypatch.chdir(tmp_path)
     for name in ("TRAINYARD_OUTPUTS", "TRAINYARD_STACK"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(run_cache, "WAIT_S", 60.0)  # on a busy machine a first answer is a part
     with ui_stack.up(head, tmp_path, store) as file:
         stacks, commands = Stacks(None, file, lambda _: None), Commands(file)
         yield lambda **how: application(Answers(stacks, commands, **how))
