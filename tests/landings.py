@@ -162,7 +162,10 @@ TOUCHES = (
 
 @dataclass(frozen=True)
 class Run:
-    """When a long file last passed as a whole: the number of the landing, and the cost."""
+    """When a long file last passed as a whole: the number of the landing, and the cost.
+
+    That is in processor seconds of a machine that is not slow, as all of them here.
+    """
 
     landing: int  # 0: it never did
     commit: str
@@ -354,7 +357,8 @@ def main(arguments: Sequence[str]) -> int:
         whole, left = choose(ledger, head, _changed, slow)
         CHOSEN.parent.mkdir(exist_ok=True)
         until = time.time() + float(arguments[2])
-        CHOSEN.write_text(json.dumps({"whole": whole, "left": left, "until": until}))
+        chosen = {"whole": whole, "left": left, "until": until, "slow": slow}
+        CHOSEN.write_text(json.dumps(chosen))
         print(f"This machine is {slow:.1f} times as slow as others.")  # noqa: T201
         print(*table(ledger, whole, left), sep="\n")  # noqa: T201
         return 0
@@ -364,8 +368,9 @@ def main(arguments: Sequence[str]) -> int:
     # What failed at first has passed since, or CI would not be here.
     failed = {test for each in outcomes for test in each["failed"]}
     passed = {_file(test) for test in failed.union(*(each["passed"] for each in outcomes))}
-    costs = {_file(name): sum(seconds[:2]) for name, seconds in cost.by_file(tables)}
-    whole = json.loads(CHOSEN.read_text())["whole"]
+    chosen = json.loads(CHOSEN.read_text())
+    whole, slow = chosen["whole"], chosen["slow"]
+    costs = {_file(name): sum(seconds[:2]) / slow for name, seconds in cost.by_file(tables)}
     late = {_file(test) for test, reason in skipped.items() if reason == LATE}
     ran_whole = passed - late
     done, rest = ([each for each in whole if (each in ran_whole) is so] for so in (True, False))

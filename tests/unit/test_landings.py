@@ -171,7 +171,8 @@ def test_a_landing_is_written_down_once_its_tests_have_passed(tmp_path, monkeypa
     whole = {drill: "by turn", ui: "by turn", serve: "by turn"}
     for name in ("outcomes", "costs"):
         (tmp_path / ".pytest_cache" / name).mkdir(parents=True)
-    landings.CHOSEN.write_text(json.dumps({"whole": whole, "left": [], "until": 0}))
+    chosen = {"whole": whole, "left": [], "until": 0, "slow": 3.0}
+    landings.CHOSEN.write_text(json.dumps(chosen))
     proofs = [f"{folder}{name}::{test}" for name, test in PROOFS.items()]
     skipped = f"{folder}{serve}::test_a"
     rows = [
@@ -196,7 +197,7 @@ def test_a_landing_is_written_down_once_its_tests_have_passed(tmp_path, monkeypa
     assert landings.read(file) == Ledger(
         1,
         {
-            drill: Run(1, HEAD, 7.5),
+            drill: Run(1, HEAD, 2.5),
             ui: Run(1, HEAD, float(LONG[ui])),
             serve: Run(0, "", float(LONG[serve]), skipped=1),
         },
