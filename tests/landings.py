@@ -1,4 +1,4 @@
-"""Which long tests run at a landing: `python -m tests.landings choose LEDGER SECONDS`, as in CI.
+"""Which long tests run at a landing: `python -m tests.landings choose LEDGER UNTIL`, as in CI.
 
 `record LEDGER` notes at the end what ran.
 
@@ -11,8 +11,8 @@ fails the run.
 
 `--landing FILE` has pytest run, of the files that FILE lists, the proofs only. CI ends after 90
 minutes, and a machine may be three times as slow as on another day. So there is less room on a slow
-machine, and no chosen file begins later than SECONDS after the choice, except one that is overdue:
-its tests are skipped, and it keeps its turn.
+machine. And of the chosen files only those that are overdue begin after UNTIL, in s since 1970: the
+tests of another one are skipped, and it keeps its turn.
 """
 
 import csv
@@ -215,7 +215,7 @@ def choose(
         head: the commit, which decides between files that ran at the same landing.
         changed: the files that changed since a commit; None if it is not known here. Where no run
             or no commit is known, it is asked for "".
-        slow: how often a machine that is not slow does the work of this one in the same time.
+        slow: how many times as long work takes here as on a machine that is not slow.
 
     Returns:
         The chosen files with the reason of each, and the others with theirs.
@@ -246,7 +246,7 @@ def choose(
 
 
 def slowness() -> float:
-    """Return how slow this machine is, from 1 on."""
+    """Return how many times as long work takes here as on a machine that is not slow, or 1."""
 
     def start() -> float:
         began = time.perf_counter()
@@ -356,10 +356,9 @@ def main(arguments: Sequence[str]) -> int:
         slow = slowness()
         whole, left = choose(ledger, head, _changed, slow)
         CHOSEN.parent.mkdir(exist_ok=True)
-        until = time.time() + float(arguments[2])
-        chosen = {"whole": whole, "left": left, "until": until, "slow": slow}
+        chosen = {"whole": whole, "left": left, "until": float(arguments[2]), "slow": slow}
         CHOSEN.write_text(json.dumps(chosen))
-        print(f"This machine is {slow:.1f} times as slow as others.")  # noqa: T201
+        print(f"Work takes {slow:.1f} times as long here as on a fast machine.")  # noqa: T201
         print(*table(ledger, whole, left), sep="\n")  # noqa: T201
         return 0
     files, tables = [*(CACHE / "outcomes").glob("*.json")], [*(CACHE / "costs").glob("*.tsv")]

@@ -11,7 +11,7 @@ from tests import ran
 
 ROOT = Path(__file__).parents[2]
 # Lines of Python, with comments and blank lines. The product is all but tests and benchmarks.
-LIMITS = {"product": 75_600, "tests": 84_922}
+LIMITS = {"product": 75_600, "tests": 84_938}
 SLACK = 200  # a gain that is larger is kept by a lower number
 NOT_OURS = ("build", "out")  # results, as in .gitignore; so is what begins with a dot
 

@@ -34,7 +34,7 @@ def test_a_container_that_keeps_ending_is_told_and_fails_the_next_up(images, wai
         made = provider.create(props).outs
         assert not provider.diff("web", made, props).changes
         assert container.exec_run(["touch", "/tmp/stop"]).exit_code == 0
-        # Not one that is seen between two ends: it would run again a moment later.
+        # Fewer ends are a fault only until it runs again, which it does a moment later.
         said = r"([3-9]|\d\d) times in the last 10 min \(exit code 3\); its log says: no such key"
         wait_for(lambda: re.search(said, provider.fault("web", made)), 60)
         assert provider.diff("web", made, props).changes
